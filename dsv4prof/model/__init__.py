@@ -1,0 +1,1 @@
+"""Frozen facts that flow through everything: standard library and msgspec only."""
