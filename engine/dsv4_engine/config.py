@@ -20,7 +20,8 @@ SLIDING, CSA, HCA = 0, 4, 128
 
 _MODEL_TYPE = "deepseek_v4"
 _ARCHITECTURE = "DeepseekV4ForCausalLM"
-_NOT_DSV4_HINT = f"the engine serves models whose config says model_type {_MODEL_TYPE!r} or architecture {_ARCHITECTURE!r}"
+_NOT_DSV4_HINT = f"the engine serves models of model_type {_MODEL_TYPE!r} or architecture {_ARCHITECTURE!r}"
+_COMPARE_HINT = "compare the file with the published DeepSeek-V4 config"
 _MISSING = object()
 
 
@@ -81,7 +82,7 @@ class ModelConfig:
 
     @property
     def mtp_layer_id(self) -> int:
-        """The id under which the MTP block looks up its ratio and its router kind: the one after the last main layer."""
+        """The id under which the MTP block looks up its ratio and router kind: the one after the last main layer."""
         return self.num_hidden_layers
 
     def is_hash_layer(self, layer: int) -> bool:
@@ -182,7 +183,7 @@ def _require_consistent(config: ModelConfig, source: str) -> None:
     )
     for holds, complaint in rules:
         if not holds:
-            raise EngineError(f"{source}: {complaint}", hint="compare the file with the published DeepSeek-V4 config")
+            raise EngineError(f"{source}: {complaint}", hint=_COMPARE_HINT)
 
 
 class _Reader:
@@ -193,7 +194,7 @@ class _Reader:
         self._source = source
 
     def _fail(self, complaint: str) -> EngineError:
-        return EngineError(f"{self._source}: {complaint}", hint="compare the file with the published DeepSeek-V4 config")
+        return EngineError(f"{self._source}: {complaint}", hint=_COMPARE_HINT)
 
     def _get(self, name: str, default: object) -> Any:
         value = self._values.get(name)
@@ -226,9 +227,9 @@ class _Reader:
         value = self._get("compress_ratios", _MISSING)
         if not isinstance(value, list) or any(ratio not in (SLIDING, CSA, HCA) for ratio in value):
             raise self._fail(f"compress_ratios is {value!r}, not a list of 0, 4 and 128")
-        if len(value) not in (layers, layers + nextn):
+        if len(value) not in (layers, layers + 1, layers + nextn):
             raise self._fail(f"compress_ratios has {len(value)} entries for {layers} layers and {nextn} MTP layer(s)")
-        return tuple(value) + (SLIDING,) * (layers + nextn - len(value))
+        return (*value, *(SLIDING,) * nextn)[: layers + nextn]
 
     def yarn(self) -> YarnScaling | None:
         value = self._values.get("rope_scaling")
