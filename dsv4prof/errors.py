@@ -43,7 +43,8 @@ class MissingExtraError(Dsv4profError):
     """An optional package is needed and absent; the hint names the extra to install."""
 
     def __init__(self, package: str, extra: str, *, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", hint=f"pip install 'dsv4prof[{extra}]'")
+        message = f"{purpose} needs the package {package!r}, which is not installed"
+        super().__init__(message, hint=f"pip install 'dsv4prof[{extra}]'")
 
 
 class RankFailedError(Dsv4profError):

@@ -1,0 +1,48 @@
+"""The command line. Every command imports what it needs when it runs, so that `--help` stays instant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsv4prof import __version__
+from dsv4prof.cli import analyze, console, doctor, merge, run, sessions
+from dsv4prof.cli.options import examples, show_help_without_command
+
+app = typer.Typer(
+    name="dsv4prof",
+    help="Find out why a DeepSeek-V4 MTP serving step is slow, and prove it.",
+    epilog=examples("dsv4prof run --profile", "dsv4prof analyze LAST"),
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+run.register(app)
+merge.register(app)
+analyze.register(app)
+sessions.register(app)
+doctor.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.result(f"dsv4prof {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Find out why a DeepSeek-V4 MTP serving step is slow, and prove it."""
+    show_help_without_command(context)
+
+
+def main() -> None:
+    """Entry point of the `dsv4prof` script."""
+    raise SystemExit(console.guarded(lambda: app(standalone_mode=False)))

@@ -1,0 +1,63 @@
+"""`dsv4prof run`: serve prompts on the embedded engine; with --profile record every rank and report."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dsv4prof.cli import console
+from dsv4prof.cli.options import SHOW_SETTINGS, examples, setting
+
+NAMES = (
+    "model", "device", "dtype", "tp", "drafts", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
+    "chunk_tokens", "context_len", "prompts", "steps", "wait", "stack", "shapes", "memory", "port", "name",
+    "sessions_dir", "format", "fail_on",
+)  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "run",
+        epilog=examples(
+            "dsv4prof run --profile",
+            "dsv4prof run --profile --exact-num-tokens --tp 1 --format json | jq .accept_length",
+        ),
+    )(run)
+
+
+def run(
+    profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge, and report.")] = False,
+    model: Annotated[str | None, setting("model")] = None,
+    device: Annotated[str | None, setting("device")] = None,
+    dtype: Annotated[str | None, setting("dtype")] = None,
+    tp: Annotated[int | None, setting("tp")] = None,
+    drafts: Annotated[int | None, setting("drafts")] = None,
+    exact_num_tokens: Annotated[bool | None, setting("exact_num_tokens")] = None,
+    requests: Annotated[int | None, setting("requests")] = None,
+    max_requests: Annotated[int | None, setting("max_requests")] = None,
+    max_new_tokens: Annotated[int | None, setting("max_new_tokens")] = None,
+    chunk_tokens: Annotated[int | None, setting("chunk_tokens")] = None,
+    context_len: Annotated[int | None, setting("context_len")] = None,
+    prompts: Annotated[str | None, setting("prompts")] = None,
+    steps: Annotated[int | None, setting("steps")] = None,
+    wait: Annotated[int | None, setting("wait")] = None,
+    stack: Annotated[bool | None, setting("stack")] = None,
+    shapes: Annotated[bool | None, setting("shapes")] = None,
+    memory: Annotated[bool | None, setting("memory")] = None,
+    port: Annotated[int | None, setting("port")] = None,
+    name: Annotated[str | None, setting("name")] = None,
+    sessions_dir: Annotated[str | None, setting("sessions_dir")] = None,
+    format: Annotated[str | None, setting("format")] = None,
+    fail_on: Annotated[str | None, setting("fail_on")] = None,
+    show_settings: Annotated[bool, SHOW_SETTINGS] = False,
+) -> int:
+    """Serve prompts on the embedded DSV4 MTP engine; with --profile record every rank, merge and report."""
+    given: dict[str, Any] = {key: value for key, value in locals().items() if key in NAMES}
+    from dsv4prof import api, settings
+
+    chosen = settings.resolve(NAMES, given)
+    if show_settings:
+        return console.emit(api.settings_report(chosen.with_sources()), chosen["format"])
+    report = api.run(profile=profile, settings=chosen.with_sources(), progress=console.note)
+    return console.emit(report, chosen["format"])

@@ -1,0 +1,64 @@
+"""`dsv4prof sessions`: list, show and prune what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsv4prof.cli import console
+from dsv4prof.cli.options import examples, setting, show_help_without_command
+
+NAMES = ("sessions_dir", "format")
+SessionsDir = Annotated[str | None, setting("sessions_dir")]
+Format = Annotated[str | None, setting("format")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Recorded sessions: list, show, prune.",
+        epilog=examples("dsv4prof sessions list", "dsv4prof sessions prune --keep 5"),
+        rich_markup_mode=None,
+    )
+    group.command("list", epilog=examples("dsv4prof sessions list", "dsv4prof sessions list --format json"))(list_)
+    group.command("show", epilog=examples("dsv4prof sessions show LAST", "dsv4prof sessions show 7f3a"))(show)
+    group.command(
+        "prune", epilog=examples("dsv4prof sessions prune --keep 5", "dsv4prof sessions prune --keep 0 --yes")
+    )(prune)
+    group.callback(invoke_without_command=True)(show_help_without_command)
+    app.add_typer(group, name="sessions")
+
+
+def list_(sessions_dir: SessionsDir = None, format: Format = None) -> int:
+    """The sessions in the folder, newest last."""
+    from dsv4prof import api, settings
+
+    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
+    return console.emit(api.list_sessions(Path(chosen["sessions_dir"])), chosen["format"])
+
+
+def show(
+    session: Annotated[str, typer.Argument(help="Session id, the start of one, a folder, or LAST.")],
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+) -> int:
+    """One session's manifest: ranks, outcomes, release proofs, settings."""
+    from dsv4prof import api, settings
+
+    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
+    return console.emit(api.show_session(session, Path(chosen["sessions_dir"])), chosen["format"])
+
+
+def prune(
+    keep: Annotated[int, typer.Option("--keep", min=0, help="How many of the newest to keep.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the list is only shown.")] = False,
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+) -> int:
+    """Delete all but the newest sessions."""
+    from dsv4prof import api, settings
+
+    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
+    report = api.prune_sessions(Path(chosen["sessions_dir"]), keep=keep, delete=yes)
+    return console.emit(report, chosen["format"])

@@ -1,0 +1,248 @@
+"""Every setting, its value and where the value came from: CLI > DSV4PROF_* > [tool.dsv4prof] > default.
+
+A mistyped key is an error with a suggestion, never silence: a profile taken with the wrong settings costs a night.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsv4prof.errors import InputError, UsageError
+
+ENV_PREFIX = "DSV4PROF_"
+# Variables with the prefix that are no settings: the recorder's hand-over between processes, and debugging.
+INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG"})
+
+Plain = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting: its name in Python and TOML (`max_new_tokens`), its kind, default and help sentence."""
+
+    name: str
+    kind: type
+    default: Plain
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    def parse(self, raw: object, source: str) -> Plain:
+        """`raw` as this setting's kind; UsageError names the source and what was expected."""
+        value = self._convert(raw, source)
+        if self.choices and value not in self.choices:
+            raise self._refuse(raw, source, "one of " + ", ".join(self.choices))
+        if self.minimum is not None and isinstance(value, int | float) and value < self.minimum:
+            raise self._refuse(raw, source, f"at least {self.minimum:g}")
+        return value
+
+    def _convert(self, raw: object, source: str) -> Plain:
+        if self.kind is bool:
+            return self._flag(raw, source)
+        if self.kind is str:
+            if not isinstance(raw, str):
+                raise self._refuse(raw, source, "a text")
+            return raw
+        if isinstance(raw, bool) or (self.kind is int and isinstance(raw, float)):
+            raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number")
+        try:
+            return self.kind(raw)  # type: ignore[no-any-return]
+        except (TypeError, ValueError):
+            raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number") from None
+
+    def _flag(self, raw: object, source: str) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        words = {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }
+        word = str(raw).strip().lower()
+        if word not in words:
+            raise self._refuse(raw, source, "true or false")
+        return words[word]
+
+    def _refuse(self, raw: object, source: str, expected: str) -> UsageError:
+        return UsageError(f"{source}: {self.name} = {raw!r} is not {expected}", hint=self.help)
+
+
+def _table(*settings: Setting) -> dict[str, Setting]:
+    return {setting.name: setting for setting in settings}
+
+
+SETTINGS: dict[str, Setting] = _table(
+    Setting(
+        name="model", kind=str, default="dsv4-tiny", help="Model folder (config.json, *.safetensors) or a bundled name."
+    ),
+    Setting(
+        name="device",
+        kind=str,
+        default="cpu",
+        choices=("cpu", "cuda", "hip"),
+        help="Where the ranks compute: cpu, cuda or hip.",
+    ),
+    Setting(
+        name="dtype",
+        kind=str,
+        default="float32",
+        choices=("float32", "bfloat16"),
+        help="Compute type of the weights: float32 or bfloat16.",
+    ),
+    Setting(name="tp", kind=int, default=2, minimum=1, help="Tensor-parallel ranks, a process each."),
+    Setting(
+        name="drafts", kind=int, default=3, minimum=0, help="MTP drafts a step; 0 switches speculative decoding off."
+    ),
+    Setting(
+        name="requests", kind=int, default=16, minimum=1, help="Requests to serve; prompts repeat when there are fewer."
+    ),
+    Setting(
+        name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time (cache slots)."
+    ),
+    Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request."),
+    Setting(name="chunk_tokens", kind=int, default=128, minimum=1, help="Most prompt tokens in one prefill step."),
+    Setting(
+        name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: what the prompts need."
+    ),
+    Setting(name="prompts", kind=str, default=None, help="Text file of prompts, separated by lines of '---'."),
+    Setting(
+        name="exact_num_tokens",
+        kind=bool,
+        default=False,
+        help="Pass the exact output_size in the metadata builder (the fix of sglang #29202).",
+    ),
+    Setting(name="steps", kind=int, default=24, minimum=1, help="Steps to record in each rank."),
+    Setting(name="wait", kind=int, default=0, minimum=0, help="Steps to let pass before recording, after the warm-up."),
+    Setting(name="stack", kind=bool, default=True, help="Record Python stacks, so that findings name functions."),
+    Setting(name="shapes", kind=bool, default=False, help="Record operator shapes."),
+    Setting(name="memory", kind=bool, default=False, help="Record allocations."),
+    Setting(
+        name="port",
+        kind=int,
+        default=0,
+        minimum=0,
+        help="Rendezvous port of the ranks on 127.0.0.1; 0 picks a free one.",
+    ),
+    Setting(name="name", kind=str, default=None, help="Name of the session folder; default: the model's."),
+    Setting(name="sessions_dir", kind=str, default="traces/local", help="Folder that holds the sessions."),
+    Setting(name="format", kind=str, default="text", choices=("text", "json"), help="Result on stdout: text or json."),
+    Setting(
+        name="fail_on",
+        kind=str,
+        default="never",
+        choices=("note", "warning", "error", "never"),
+        help="Exit 1 when a finding is at least this severe.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A value and the place that decided it."""
+
+    value: Plain
+    source: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The resolved settings of one command."""
+
+    values: dict[str, Resolved] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name].value
+
+    def with_sources(self) -> dict[str, list[Plain]]:
+        """`{name: [value, source]}`, as a session's manifest keeps it."""
+        return {name: [item.value, item.source] for name, item in self.values.items()}
+
+
+def resolve(
+    names: Iterable[str],
+    cli: Mapping[str, object],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Settings:
+    """The settings `names`, from the strongest source that has each; `cli` values of None were not given."""
+    environment = os.environ if env is None else env
+    check_env(environment)
+    project, table = load_project(Path.cwd() if cwd is None else cwd)
+    values: dict[str, Resolved] = {}
+    for name in names:
+        setting = SETTINGS[name]
+        if cli.get(name) is not None:
+            values[name] = Resolved(setting.parse(cli[name], setting.flag), setting.flag)
+        elif setting.env in environment:
+            values[name] = Resolved(setting.parse(environment[setting.env], setting.env), setting.env)
+        elif name in table:
+            values[name] = Resolved(setting.parse(table[name], str(project)), f"{project} [tool.dsv4prof]")
+        else:
+            values[name] = Resolved(setting.default, "default")
+    return Settings(values)
+
+
+def check_env(environment: Mapping[str, str]) -> None:
+    """Refuse a DSV4PROF_ variable that nobody reads."""
+    known = {setting.env for setting in SETTINGS.values()} | INTERNAL_ENV
+    for key in environment:
+        if key.startswith(ENV_PREFIX) and key not in known:
+            raise UsageError(f"unknown environment variable {key}", hint=_suggest(key, known))
+
+
+def load_project(cwd: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The nearest pyproject.toml above `cwd` that has [tool.dsv4prof], and that table, keys checked."""
+    for folder in (cwd, *cwd.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            table = _read_toml(path).get("tool", {}).get("dsv4prof")
+            if table is not None:
+                return path, _checked(path, table)
+    return None, {}
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"cannot read {path}: {error}", hint="mend the file, or run from another folder") from error
+
+
+def _checked(path: Path, table: object) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: [tool.dsv4prof] is not a table")
+    normalised = {str(key).replace("-", "_"): value for key, value in table.items()}
+    for key in normalised:
+        if key not in SETTINGS:
+            raise UsageError(f"{path}: unknown key {key!r} in [tool.dsv4prof]", hint=_suggest(key, SETTINGS))
+    return normalised
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    candidates = sorted(known)
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "known: " + ", ".join(candidates)
