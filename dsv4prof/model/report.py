@@ -43,6 +43,14 @@ class Metric(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
+class Check(msgspec.Struct, frozen=True):
+    """Something that was verified and how it came out, in one sentence; `ok` None means it could not be checked."""
+
+    key: str
+    ok: bool | None
+    message: str
+
+
 class Provenance(msgspec.Struct, frozen=True):
     """Which command on which inputs with which versions made this report."""
 
@@ -61,11 +69,15 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a command found. `data` carries command-specific facts for machine output only."""
+    """Everything that a command found.
+
+    `data` carries command-specific facts; machine formats put its keys at the top level, beside those of this type.
+    """
 
     schema: str = SCHEMA
     kind: str
     provenance: Provenance
+    checks: list[Check] = []
     sections: list[Section] = []
     metrics: list[Metric] = []
     findings: list[Finding] = []
