@@ -35,7 +35,7 @@ def _word(value: object) -> str:
     return _UNSAFE.sub("_", str(value)) or "_"
 
 
-def format_annotation(kind: Kind, subject: str = "", **fields: object) -> str:
+def format_annotation(kind: Kind, subject: str = "", /, **fields: object) -> str:
     """The name to give to record_function. Characters that a trace file cannot hold become `_`."""
     heads = {"step": f"step#{_word(subject)}", "accepted": "accepted"}
     head = heads.get(kind, f"{kind} {_word(subject)}")
