@@ -1,3 +1,58 @@
-"""dsv4prof: find out why a DeepSeek-V4 MTP serving step is slower than it should be, and prove it."""
+"""dsv4prof: find out why a DeepSeek-V4 MTP serving step is slower than it should be, and prove it.
+
+The public names load on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dsv4prof.api import analyze, doctor, merge, run
+    from dsv4prof.errors import Dsv4profError
+    from dsv4prof.model.finding import Finding
+    from dsv4prof.model.report import Report
+    from dsv4prof.model.session import Session
+    from dsv4prof.recorder.plan import RecordPlan
+    from dsv4prof.recorder.record import record
+    from dsv4prof.trace.load import load
+
+_HOMES = {
+    "Dsv4profError": "dsv4prof.errors",
+    "Finding": "dsv4prof.model.finding",
+    "RecordPlan": "dsv4prof.recorder.plan",
+    "Report": "dsv4prof.model.report",
+    "Session": "dsv4prof.model.session",
+    "analyze": "dsv4prof.api",
+    "doctor": "dsv4prof.api",
+    "load": "dsv4prof.trace.load",
+    "merge": "dsv4prof.api",
+    "record": "dsv4prof.recorder.record",
+    "run": "dsv4prof.api",
+}
+__all__ = [
+    "Dsv4profError",
+    "Finding",
+    "RecordPlan",
+    "Report",
+    "Session",
+    "analyze",
+    "doctor",
+    "load",
+    "merge",
+    "record",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dsv4prof' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -19,7 +19,7 @@ def test_the_stronger_source_wins_and_is_named(tmp_path: Path) -> None:
         "tp": [1, "--tp"],
         "drafts": [5, "DSV4PROF_DRAFTS"],
         "steps": [9, f"{tmp_path / 'pyproject.toml'} [tool.dsv4prof]"],
-        "wait": [0, "default"],
+        "wait": [None, "default"],
     }
 
 
