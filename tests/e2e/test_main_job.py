@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL, Outcome, dsv4prof
+
+from child import SMALL, Outcome, dsv4prof
 
 
 def test_it_succeeds_and_stdout_is_only_the_result(plain_run: Outcome) -> None:
