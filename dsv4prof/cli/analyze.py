@@ -14,13 +14,13 @@ NAMES = ("sessions_dir", "format", "fail_on")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("analyze", epilog=examples("dsv4prof analyze LAST", "dsv4prof analyze merged.json.gz --format json"))(
+    app.command("analyze", epilog=examples("dsv4prof analyze latest", "dsv4prof analyze merged.json.gz --format json"))(
         analyze
     )
 
 
 def analyze(
-    inputs: Annotated[list[str], typer.Argument(help="A session (id or LAST), a merged trace, or rank files.")],
+    inputs: Annotated[list[str], typer.Argument(help="A session (id or latest), a merged trace, or rank files.")],
     sessions_dir: Annotated[str | None, setting("sessions_dir")] = None,
     format: Annotated[str | None, setting("format")] = None,
     fail_on: Annotated[str | None, setting("fail_on")] = None,

@@ -13,7 +13,7 @@ from dsv4prof.cli.options import examples, show_help_without_command
 app = typer.Typer(
     name="dsv4prof",
     help="Find out why a DeepSeek-V4 MTP serving step is slow, and prove it.",
-    epilog=examples("dsv4prof run --profile", "dsv4prof analyze LAST"),
+    epilog=examples("dsv4prof run --profile", "dsv4prof analyze latest"),
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

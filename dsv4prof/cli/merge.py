@@ -15,12 +15,12 @@ NAMES = ("sessions_dir", "format")
 
 def register(app: typer.Typer) -> None:
     app.command(
-        "merge", epilog=examples("dsv4prof merge LAST", "dsv4prof merge rank0.json.gz rank1.json.gz -o merged.json.gz")
+        "merge", epilog=examples("dsv4prof merge latest", "dsv4prof merge rank0.json.gz rank1.json.gz -o merged.json.gz")
     )(merge)
 
 
 def merge(
-    inputs: Annotated[list[str], typer.Argument(help="Rank files, a folder of them, or a session (id or LAST).")],
+    inputs: Annotated[list[str], typer.Argument(help="Rank files, a folder of them, or a session (id or latest).")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; .json or .json.gz.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is not ours.")] = False,
     allow_partial: Annotated[

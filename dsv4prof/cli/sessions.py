@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
     )
     group.command("list", epilog=examples("dsv4prof sessions list", "dsv4prof sessions list --format json"))(list_)
-    group.command("show", epilog=examples("dsv4prof sessions show LAST", "dsv4prof sessions show 7f3a"))(show)
+    group.command("show", epilog=examples("dsv4prof sessions show latest", "dsv4prof sessions show 7f3a"))(show)
     group.command(
         "prune", epilog=examples("dsv4prof sessions prune --keep 5", "dsv4prof sessions prune --keep 0 --yes")
     )(prune)
@@ -35,11 +35,11 @@ def list_(sessions_dir: SessionsDir = None, format: Format = None) -> int:
     from dsv4prof import api, settings
 
     chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
-    return console.emit(api.list_sessions(Path(chosen["sessions_dir"])), chosen["format"])
+    return console.emit(api.sessions_list(Path(chosen["sessions_dir"])), chosen["format"])
 
 
 def show(
-    session: Annotated[str, typer.Argument(help="Session id, the start of one, a folder, or LAST.")],
+    session: Annotated[str, typer.Argument(help="Session id, the start of one, a folder, or latest.")],
     sessions_dir: SessionsDir = None,
     format: Format = None,
 ) -> int:
@@ -47,7 +47,7 @@ def show(
     from dsv4prof import api, settings
 
     chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
-    return console.emit(api.show_session(session, Path(chosen["sessions_dir"])), chosen["format"])
+    return console.emit(api.sessions_show(session, Path(chosen["sessions_dir"])), chosen["format"])
 
 
 def prune(
@@ -60,5 +60,5 @@ def prune(
     from dsv4prof import api, settings
 
     chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
-    report = api.prune_sessions(Path(chosen["sessions_dir"]), keep=keep, delete=yes)
+    report = api.sessions_prune(Path(chosen["sessions_dir"]), keep=keep, delete=yes)
     return console.emit(report, chosen["format"])
