@@ -68,3 +68,15 @@ class FlowPoint(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
     id: int | str
     binding: str | None = None
+
+
+class AsyncPoint(msgspec.Struct, frozen=True, gc=False):
+    """One point of an asynchronous span (Chrome phases b, n, e). `id` is unique only inside one file."""
+
+    ph: str
+    name: str
+    category: str
+    track: Track
+    at_ns: int
+    id: int | str
+    args: msgspec.Raw | None = None

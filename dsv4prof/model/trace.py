@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.model.event import Counter, FlowPoint, Instant, Slice, Track
+from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.session import RankCoordinates
 
@@ -30,7 +30,10 @@ class TrackInfo(msgspec.Struct, frozen=True):
 
 
 class RankTrace(msgspec.Struct, frozen=True):
-    """One rank's file, typed. Ids in it (flow, correlation, External id) mean nothing in another rank."""
+    """One rank's file, typed. Ids in it (flow, correlation, External id) mean nothing in another rank.
+
+    `notes` says in sentences what was repaired or contradictory; `complete` is False when the file ends early.
+    """
 
     source: str
     coordinates: RankCoordinates
@@ -43,6 +46,8 @@ class RankTrace(msgspec.Struct, frozen=True):
     base_ns: int
     dropped: list[Dropped]
     complete: bool = True
+    asyncs: list[AsyncPoint] = []
+    notes: list[str] = []
 
 
 class ClockFit(msgspec.Struct, frozen=True):
@@ -87,11 +92,30 @@ class MergedTrace(msgspec.Struct, frozen=True):
     missing_ranks: list[int]
 
 
+class MergedTrack(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the merged trace and the track it comes from. `lane` is over 1 for an extra lane of that track."""
+
+    pid: int
+    tid: int
+    source: Track
+    lane: int = 1
+    process_name: str
+    process_labels: str | None = None
+    process_sort: int
+    thread_name: str | None = None
+    thread_sort: int | None = None
+
+
 class MergedRank(msgspec.Struct, frozen=True):
-    """One rank inside a merged trace: its own events plus how they were renamed."""
+    """One rank inside a merged trace: its own events plus how they are renamed when written.
+
+    `pids` maps the file's process to the merged one, `lanes` the index of a moved slice to its lane's tid; `rows` lists
+    every merged track. The trace's flows carry ids 1, 2, ...; written, they get `flow_base` added.
+    """
 
     trace: RankTrace
     pids: dict[str, int]
     lanes: dict[int, int]
     lane_count: int
     flow_base: int
+    rows: list[MergedTrack] = []

@@ -1,0 +1,93 @@
+"""Who wrote a trace file: its rank and parallel coordinates, from the file's name and from its metadata.
+
+Serving with one GPU a process often writes "rank 0 of 1" in every file, so a rank in the name wins over the content.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from dsv4prof.model.session import RankCoordinates
+
+_RANK = re.compile(r"(?:^|[^A-Za-z])rank[-_.]?(?P<rank>\d+)(?:[-_]?of[-_]?(?P<world>\d+))?(?!\d)", re.IGNORECASE)
+_SGLANG = re.compile(r"-(TP|DP|PP|EP)-(\d+)(?=[-.])")
+_VLLM = re.compile(r"(?:^|_)(tp|dp|pp|ep)(\d+)(?=[_.])")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Coordinates, or None as `rank` when neither name nor content says; `note` tells of a contradiction."""
+
+    rank: int | None
+    world_size: int | None
+    groups: dict[str, int]
+    note: str | None = None
+
+
+def distributed_info(metadata: dict[str, Any]) -> dict[str, Any]:
+    """`distributedInfo` as an object: some writers store it as a JSON string, some leave it out."""
+    info = metadata.get("distributedInfo")
+    if isinstance(info, str):
+        try:
+            info = msgspec.json.decode(info)
+        except msgspec.DecodeError:
+            return {}
+    return info if isinstance(info, dict) else {}
+
+
+def identify(path: str, metadata: dict[str, Any]) -> Identity:
+    """Rank, world size and group coordinates of a file. The name wins; a contradiction is noted."""
+    name = PurePath(path).name
+    named, named_world, groups = _from_name(name)
+    info = distributed_info(metadata)
+    told, told_world = _integer(info.get("rank")), _integer(info.get("world_size"))
+    rank = told if named is None else named
+    world = told_world if told_world and told_world > 1 else named_world
+    if world is None and not rank:
+        world = told_world
+    note = None
+    if named is not None and told is not None and named != told and (told_world or 0) > 1:
+        note = f"the file's name says rank {named}, its content rank {told}; the name was believed"
+    return Identity(rank, world, groups, note)
+
+
+def coordinates(identity: Identity, rank: int, metadata: dict[str, Any]) -> RankCoordinates:
+    """The model's form, with host and device names as the file gives them."""
+    host = metadata.get("host_name")
+    return RankCoordinates(
+        rank=rank,
+        world_size=identity.world_size,
+        tp=identity.groups.get("tp"),
+        dp=identity.groups.get("dp"),
+        pp=identity.groups.get("pp"),
+        ep=identity.groups.get("ep"),
+        host=host if isinstance(host, str) else None,
+        device=_device_name(metadata),
+    )
+
+
+def _from_name(name: str) -> tuple[int | None, int | None, dict[str, int]]:
+    found = _SGLANG.findall(name) or _VLLM.findall(name)
+    groups = {key.lower(): int(value) for key, value in found}
+    match = _RANK.search(name)
+    if match is not None:
+        return int(match["rank"]), int(match["world"]) if match["world"] else None, groups
+    # Ranks of later pipeline stages need the TP size, which one name does not tell.
+    if "tp" in groups and not groups.get("pp"):
+        return groups["tp"], None, groups
+    return None, None, groups
+
+
+def _device_name(metadata: dict[str, Any]) -> str | None:
+    devices = metadata.get("deviceProperties")
+    if not isinstance(devices, list):
+        return None
+    names = {str(device["name"]) for device in devices if isinstance(device, dict) and device.get("name")}
+    return ", ".join(sorted(names)) or None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
