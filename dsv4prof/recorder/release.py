@@ -1,0 +1,64 @@
+"""Release is a promise that can be checked: drop, collect at this known point, then look whether it is really gone."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from dsv4prof.model.session import ReleaseProof
+from dsv4prof.recorder.backends import Remains
+from dsv4prof.recorder.holders import find_holders
+
+
+def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
+    """Call `drop`, collect, and observe through weak references what became of what it dropped.
+
+    The collection runs whether or not automatic collection is disabled, and its pause is in the proof. The C++ results
+    are watched through the Python object that owns them (`torch._C._autograd._ProfilerResult`): it dies with them.
+    """
+    rss_before = resident_bytes()
+    frozen = gc.get_freeze_count()
+    remains = drop()
+    began = time.perf_counter_ns()
+    collected = gc.collect()
+    collect_ns = time.perf_counter_ns() - began
+    holders: list[str] = []
+    note = None
+    freed = not any(item.alive for item in remains)
+    if not freed:
+        holders, note = find_holders(remains)
+    trim_heap()
+    return ReleaseProof(
+        freed=freed,
+        holders=holders,
+        collect_ns=collect_ns,
+        collected_objects=collected,
+        frozen_objects=frozen,
+        rss_before_bytes=rss_before,
+        rss_after_bytes=resident_bytes(),
+        note=note,
+    )
+
+
+def resident_bytes() -> int:
+    """This process's resident set, bytes."""
+    import psutil  # type: ignore[import-untyped]
+
+    return int(psutil.Process(os.getpid()).memory_info().rss)
+
+
+def trim_heap() -> bool:
+    """Hand freed pages back to the system: glibc keeps nearly all of a released profiler otherwise. False elsewhere."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return False
+    trim.argtypes = [ctypes.c_size_t]
+    trim(0)
+    return True

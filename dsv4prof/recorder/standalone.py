@@ -1,0 +1,148 @@
+"""Recording any program: `with record() as recorder: ... recorder.step()`, alone or as one of torchrun's ranks.
+
+All ranks of one launch record into one session's folder. Who starts them can name it in DSV4PROF_SESSION; otherwise
+rank 0 makes it and the others on the same host learn of it through a small file named after their common parent
+process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from dsv4prof.errors import InputError, OutputError, UsageError
+from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
+from dsv4prof.recorder.atomic import write_atomic
+from dsv4prof.recorder.backends.kineto import KinetoBackend
+from dsv4prof.recorder.manager import Recorder
+from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.sessions import DEFAULT_ROOT, assemble, create_session
+from dsv4prof.recorder.sink import RankSink
+
+SESSION_VARIABLE = "DSV4PROF_SESSION"
+_AGREE_PATIENCE_S = 60.0
+_launches: dict[Path, int] = {}
+
+
+@contextmanager
+def record(
+    plan: RecordPlan | None = None,
+    *,
+    name: str = "script",
+    root: Path | str = DEFAULT_ROOT,
+    session: Path | str | None = None,
+    coordinates: RankCoordinates | None = None,
+) -> Iterator[Recorder]:
+    """Record the block, or the plan's window of it when `recorder.step()` is called at the end of each step.
+
+    The rank is read from RANK and WORLD_SIZE unless `coordinates` says more. `session` (or DSV4PROF_SESSION) names an
+    existing session's folder; otherwise a new one is made under `root`. `recorder.record` says what was saved.
+    Raises OutputError or LifetimeError before the block where possible, else after it; an exception of the block goes
+    first. SIGTERM in the block ends it with SystemExit, so that the trace is saved.
+    """
+    chosen = plan or RecordPlan()
+    me = coordinates or coordinates_from(os.environ)
+    folder = _session_folder(chosen, me, name, Path(root), session)
+    sink = RankSink(folder, me)
+    backend = KinetoBackend(chosen, metadata=trace_metadata(me, folder))
+    try:
+        with _terminate_by_exception(), Recorder(chosen, sink, backend) as recorder:
+            yield recorder
+    finally:
+        assemble(folder)
+
+
+def coordinates_from(environment: Mapping[str, str]) -> RankCoordinates:
+    """Who this process is, by torchrun's variables; rank 0 of 1 without them. Raises UsageError for what is no
+    number.
+    """
+    try:
+        rank, world = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    except ValueError as error:
+        raise UsageError("RANK and WORLD_SIZE have to be whole numbers", hint="start with torchrun") from error
+    if not 0 <= rank < world:
+        raise UsageError(f"RANK={rank} does not fit WORLD_SIZE={world}", hint="start with torchrun")
+    return RankCoordinates(rank=rank, world_size=world, host=socket.gethostname())
+
+
+def trace_metadata(me: RankCoordinates, folder: Path) -> dict[str, object]:
+    """What a trace file says of itself, so that it can be told apart when it has been copied elsewhere."""
+    return {"session": folder.name, "rank": me.rank, "world_size": me.world_size, "host": me.host}
+
+
+def _session_folder(
+    plan: RecordPlan, me: RankCoordinates, name: str, root: Path, session: Path | str | None
+) -> Path:
+    given = session or os.environ.get(SESSION_VARIABLE)
+    if given:
+        folder = Path(given)
+        if not (folder / MANIFEST_NAME).is_file():
+            raise InputError(
+                f"{folder} is no session: it has no {MANIFEST_NAME}", hint=f"unset {SESSION_VARIABLE} to make a new one"
+            )
+        return folder
+    world = me.world_size or 1
+    if world == 1:
+        return _new_session(plan, world, name, root)
+    note = _agreement(root)
+    if me.rank == 0:
+        folder = _new_session(plan, world, name, root)
+        write_atomic(note, str(folder.resolve()).encode())
+        return folder
+    return _await_folder(note, me)
+
+
+def _new_session(plan: RecordPlan, world: int, name: str, root: Path) -> Path:
+    return create_session(root, name=name, world_size=world, command=sys.argv, plan=msgspec.to_builtins(plan))
+
+
+def _agreement(root: Path) -> Path:
+    """One name for all ranks of one launch: their parent is torchrun's agent. Counted, for several recordings."""
+    import psutil  # type: ignore[import-untyped]
+
+    parent = os.getppid()
+    born = round(psutil.Process(parent).create_time() * 1000)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    _launches[root] = _launches.get(root, 0) + 1
+    return root / f".launch-{parent}-{born}-{restart}-{_launches[root]}"
+
+
+def _await_folder(note: Path, me: RankCoordinates) -> Path:
+    deadline = time.monotonic() + _AGREE_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            return Path(note.read_text())
+        except FileNotFoundError:
+            time.sleep(0.05)
+    raise OutputError(
+        f"rank {me.rank} heard nothing of rank 0's session in {_AGREE_PATIENCE_S:.0f} s",
+        hint=f"on several hosts make a session on shared storage and name it in {SESSION_VARIABLE}",
+    )
+
+
+@contextmanager
+def _terminate_by_exception() -> Iterator[None]:
+    """SIGTERM's default end loses the trace. Somebody else's handler is left alone."""
+    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not mine:
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

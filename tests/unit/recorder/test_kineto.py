@@ -1,0 +1,196 @@
+"""torch.profiler itself, through the manager: whole files, and really gone afterwards."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from dsv4prof.errors import LifetimeError, OutputError  # noqa: E402
+from dsv4prof.model.session import Outcome, RankCoordinates  # noqa: E402
+from dsv4prof.recorder.backends.kineto import KinetoBackend  # noqa: E402
+from dsv4prof.recorder.manager import Recorder  # noqa: E402
+from dsv4prof.recorder.plan import RecordPlan  # noqa: E402
+from dsv4prof.recorder.sink import RankSink  # noqa: E402
+
+HELD: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    torch.set_num_threads(1)
+    HELD.clear()
+    yield
+    HELD.clear()
+    gc.collect()
+
+
+def recorder_in(folder: Path, plan: RecordPlan | None = None, rank: int = 0) -> tuple[Recorder, KinetoBackend]:
+    plan = plan or RecordPlan(with_stack=False)
+    backend = KinetoBackend(plan, metadata={"rank": rank})
+    return Recorder(plan, RankSink(folder, RankCoordinates(rank=rank)), backend), backend
+
+
+def work() -> None:
+    (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()
+
+
+def events_of(recorder: Recorder) -> list[dict[str, Any]]:
+    assert recorder.record.trace is not None
+    return json.loads(gzip.decompress((recorder._sink.trace_path).read_bytes()))["traceEvents"]
+
+
+def test_the_trace_holds_the_window_and_only_it(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path, RecordPlan(wait=1, warmup=1, active=2))
+    with recorder:
+        for index in range(6):
+            with torch.profiler.record_function(f"step{index}"):
+                work()
+            recorder.step()
+    names = {event.get("name") for event in events_of(recorder)}
+    assert {"step2", "step3", "aten::_local_scalar_dense"} <= names
+    assert not {"step0", "step1", "step4", "step5"} & names
+    assert any("test_kineto.py" in str(name) for name in names), "stacks are on by default"
+    assert recorder.record.events == len(events_of(recorder))
+    assert recorder.record.clock is not None
+
+
+def test_metadata_names_the_rank(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path, rank=3)
+    with recorder:
+        work()
+    assert recorder._sink.trace_path.name == "rank3.trace.json.gz"
+    assert json.loads(gzip.decompress(recorder._sink.trace_path.read_bytes()))["dsv4prof"] == {"rank": 3}
+
+
+@pytest.mark.parametrize("collector", ["enabled", "disabled", "frozen"])
+def test_the_profiler_is_gone_when_release_returns(tmp_path: Path, collector: str) -> None:
+    recorder, backend = recorder_in(tmp_path)
+    recorder.arm()
+    work()
+    assert backend._profiler is not None
+    if collector == "disabled":
+        gc.disable()
+    if collector == "frozen":
+        gc.freeze()
+    try:
+        recorder.stop()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    proof = recorder.proof
+    assert proof is not None
+    assert (proof.freed, proof.holders) == (True, [])
+    assert (proof.frozen_objects > 0) == (collector == "frozen")
+    assert proof.collect_ns > 0
+    assert proof.rss_after_bytes > 0
+
+
+def test_plain_torch_leaves_the_profiler_alive() -> None:
+    """The fault that release answers: without it these tests would prove nothing."""
+    import weakref
+
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            work()
+        ref = weakref.ref(profiler)
+        del profiler
+        assert ref() is not None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_holder_is_named(tmp_path: Path, frozen: bool) -> None:
+    pytest.importorskip("objgraph")
+    recorder, backend = recorder_in(tmp_path)
+    recorder.arm()
+    HELD.append({"kept": backend._profiler})
+    if frozen:
+        gc.freeze()
+    try:
+        recorder.stop()
+        if frozen:
+            assert gc.get_freeze_count() > 0, "what was frozen is frozen again"
+    finally:
+        gc.unfreeze()
+    proof = recorder.proof
+    assert proof is not None
+    assert not proof.freed
+    assert any("HELD" in holder and "'kept'" in holder for holder in proof.holders), proof.holders
+    assert (proof.note is not None and "frozen" in proof.note) == frozen
+
+
+def test_a_local_variable_that_holds_is_named(tmp_path: Path) -> None:
+    recorder, backend = recorder_in(tmp_path)
+    recorder.arm()
+    kept_results = None
+    backend_profiler = backend._profiler
+    recorder.stop()
+    assert kept_results is None
+    assert recorder.proof is not None
+    assert any("'backend_profiler'" in holder for holder in recorder.proof.holders), recorder.proof.holders
+    del backend_profiler
+
+
+@pytest.mark.parametrize("name", ['a"b', "back\\slash", "new\nline", "bell\x07", 'both\\" "', 'tail"', '"", "pid": 1'])
+def test_names_that_break_kinetos_json_are_mended(tmp_path: Path, name: str) -> None:
+    recorder, _ = recorder_in(tmp_path)
+    with recorder, torch.profiler.record_function(name):
+        work()
+    annotations = [event for event in events_of(recorder) if event.get("cat") == "user_annotation"]
+    assert len(annotations) == 1
+    if '"' in name:
+        # torch itself turns a backslash into a slash and drops control characters; quotes it pastes as they are.
+        assert annotations[0]["name"] in (name, name.replace("\\", "/"))
+    assert recorder.record.outcome is Outcome.COMPLETE
+
+
+def test_a_foreign_profiler_is_refused(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        with pytest.raises(LifetimeError, match="another torch profiler"):
+            recorder.arm()
+        work()
+    assert Recorder._active is None
+
+
+def test_a_foreign_profiler_that_starts_while_waiting_ends_ours_clearly(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path, RecordPlan(wait=1, active=1))
+    recorder.arm()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        recorder.step()
+        work()
+    assert isinstance(recorder.failure, LifetimeError)
+    assert "another torch profiler" in (recorder.record.reason or "")
+    assert recorder.record.outcome is Outcome.INCOMPLETE
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_torch_failing_in_silence_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, _ = recorder_in(tmp_path)
+    monkeypatch.setattr(recorder._sink, "json_path", lambda: tmp_path / "gone" / "x.json")
+    recorder.arm()
+    work()
+    with pytest.raises(OutputError, match="no file was written"):
+        recorder.stop()
+    assert recorder.record.outcome is Outcome.INCOMPLETE
+    assert recorder.proof is not None
+    assert recorder.proof.freed
+
+
+def test_a_recorder_dropped_while_running_does_not_leave_kineto_on(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path)
+    recorder.arm()
+    assert torch.autograd._profiler_enabled()
+    recorder.release()
+    assert not torch.autograd._profiler_enabled()
