@@ -62,7 +62,10 @@ class ClockFit(msgspec.Struct, frozen=True):
 
 
 class StepSpan(msgspec.Struct, frozen=True):
-    """One engine step of one rank, absolute nanoseconds on the common clock."""
+    """One engine step of one rank, absolute nanoseconds on the common clock.
+
+    `kind` is prefill or decode, empty when the trace does not say; `accepted` output tokens of its verify.
+    """
 
     rank: int
     index: int
@@ -71,6 +74,7 @@ class StepSpan(msgspec.Struct, frozen=True):
     phases: tuple[PhaseSpan, ...] = ()
     requests: int = 0
     accepted: int | None = None
+    kind: str = ""
 
 
 class PhaseSpan(msgspec.Struct, frozen=True):

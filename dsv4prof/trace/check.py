@@ -6,13 +6,14 @@ The importer closes slices by time on each (pid, tid) and drops one that overlap
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import HINT_NOT_A_TRACE, paused_gc, read_text
-from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.wire import WireEvent, decode_events, split_document
 
 Key = int | str
 
@@ -60,7 +61,7 @@ def check_events(events: list[WireEvent], malformed: int = 0) -> CheckResult:
     for event in events:
         if event.ph == "M":
             continue
-        at, dur = nanoseconds(event.ts), nanoseconds(event.dur)
+        at, dur = _importer_ns(event.ts), _importer_ns(event.dur)
         early = at is None or at < 0
         negative += early
         if event.ph == "X":
@@ -86,6 +87,13 @@ def check_events(events: list[WireEvent], malformed: int = 0) -> CheckResult:
     )
 
 
+def _importer_ns(value: Decimal | None) -> int | None:
+    """As the importer reads a time: integers exactly, else a double of microseconds, which is coarse at epoch scale."""
+    if value is None or not value.is_finite():
+        return None
+    return int(value) * 1000 if value == value.to_integral_value() else round(float(value) * 1000.0)
+
+
 def _overlaps(spans: list[tuple[int, int]]) -> int:
     """Slices that do not nest, in order of time, file order among equal times; a dropped one closes nothing."""
     spans.sort(key=lambda span: span[0])
@@ -103,8 +111,8 @@ def _overlaps(spans: list[tuple[int, int]]) -> int:
 
 def _flow_faults(events: list[WireEvent]) -> tuple[int, int, int]:
     """(starts whose key is already open, ids that are no integers, ends without an earlier start)."""
-    points = [e for e in events if e.ph in ("s", "t", "f") and nanoseconds(e.ts) is not None]
-    points.sort(key=lambda event: nanoseconds(event.ts) or 0)
+    points = [e for e in events if e.ph in ("s", "t", "f") and _importer_ns(e.ts) is not None]
+    points.sort(key=lambda event: _importer_ns(event.ts) or 0)
     open_keys: set[tuple[int, str, str]] = set()
     duplicate = invalid = orphans = 0
     for point in points:

@@ -36,7 +36,11 @@ def _fit(trace: RankTrace, reference: dict[str, list[int]], own: dict[str, list[
     rank = trace.coordinates.rank
     if gaps:
         return ClockFit(rank, 0, 0.0, round(median(gaps)), len(gaps), "base times; residual from matching collectives")
-    why = "no collective occurs equally often in both ranks" if shared else "no collective in common with the reference rank"
+    why = (
+        "no collective occurs equally often in both ranks"
+        if shared
+        else "no collective in common with the reference rank"
+    )
     return ClockFit(rank, 0, 0.0, None, 0, f"base times; no residual: {why}")
 
 

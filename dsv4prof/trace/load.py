@@ -27,7 +27,7 @@ from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_doc
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
 _OTHER_FORMATS = {
-    "rocprofiler-sdk-tool": "it is a rocprofv3 result; convert it with rocprofv3 --output-format pftrace, or record with torch.profiler",
+    "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler, or use rocprofv3 --output-format pftrace",
     "segments": "it is an allocator snapshot; open it at pytorch.org/memory_viz",
     "dsv4prof.session": "it is a session manifest; give the session's folder",
 }
@@ -70,7 +70,9 @@ def _read(path: Path) -> tuple[bytes, str | None]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}", hint="check the path and its permissions") from error
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}", hint="check the path and its permissions"
+        ) from error
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if not data.startswith(GZIP_MAGIC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from dsv4prof.errors import InputError
@@ -48,7 +49,7 @@ def merge(traces: Iterable[RankTrace]) -> MergedTrace:
     ordered = sorted(traces, key=lambda trace: trace.coordinates.rank)
     if not ordered:
         raise InputError("there is no trace to merge", hint="give at least one rank file")
-    for first, second in zip(ordered, ordered[1:], strict=False):
+    for first, second in pairwise(ordered):
         if first.coordinates.rank == second.coordinates.rank:
             raise InputError(
                 f"{first.source} and {second.source} both claim rank {first.coordinates.rank}",
@@ -99,7 +100,9 @@ class _Rows:
         for info in infos:
             self.pids.setdefault(_key(info.track.pid), first_pid + len(self.pids))
         taken = {
-            (_key(i.track.pid), i.track.tid) for i in infos if isinstance(i.track.tid, int) and 0 <= i.track.tid <= MAX_TID
+            (_key(i.track.pid), i.track.tid)
+            for i in infos
+            if isinstance(i.track.tid, int) and 0 <= i.track.tid <= MAX_TID
         }
         self._used = {(self.pids[pid], tid) for pid, tid in taken if isinstance(tid, int)}
         for info in infos:
@@ -177,10 +180,11 @@ def _process_name(info: TrackInfo, rank: int, gpu_pids: set[int | str]) -> str:
 
 
 def _origin(traces: list[RankTrace]) -> int:
-    times = [
-        *(s.start_ns for trace in traces for s in trace.slices),
-        *(p.at_ns for trace in traces for p in (*trace.instants, *trace.counters, *trace.flows, *trace.asyncs)),
-    ]
+    times: list[int] = []
+    for trace in traces:
+        times.extend(event.start_ns for event in trace.slices)
+        for points in (trace.instants, trace.counters, trace.flows, trace.asyncs):
+            times.extend(point.at_ns for point in points)
     return min(times, default=0)
 
 

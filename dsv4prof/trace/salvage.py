@@ -49,7 +49,7 @@ def inflate(data: bytes) -> tuple[bytes, str | None]:
                 out.append(stream.decompress(rest[start : start + (1 << 20)]))
                 if stream.eof:
                     break
-        except isal_zlib.error as error:
+        except isal_zlib.error as error:  # type: ignore[misc]  # isal has no stubs
             return b"".join(out), f"the gzip stream is damaged ({error})"
         if not stream.eof:
             return b"".join(out), "the gzip stream is cut"
@@ -105,7 +105,8 @@ def _scan(text: bytes, notes: list[str]) -> Salvaged | None:
     events: list[WireEvent] = []
     damaged = 0
     end = start
-    for end, event in _elements(text, start):
+    for after, event in _elements(text, start):
+        end = after
         if event is None:
             damaged += 1
         else:

@@ -11,8 +11,11 @@ from dsv4prof.model.trace import TrackInfo
 from dsv4prof.trace.wire import WireEvent
 
 Key = int | str
-_PROCESS = {"process_name": ("process_name", "name"), "process_labels": ("process_labels", "labels"),
-            "process_sort_index": ("process_sort", "sort_index")}
+_PROCESS = {
+    "process_name": ("process_name", "name"),
+    "process_labels": ("process_labels", "labels"),
+    "process_sort_index": ("process_sort", "sort_index"),
+}
 _THREAD = {"thread_name": ("thread_name", "name"), "thread_sort_index": ("thread_sort", "sort_index")}
 
 

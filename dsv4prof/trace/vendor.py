@@ -24,11 +24,41 @@ SYNCHRONIZE = {
     "hipEventSynchronize": "event",
 }
 BLOCKING_COPY = frozenset(
-    {"cudaMemcpy", "cudaMemcpy2D", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "hipMemcpy", "hipMemcpyWithStream", "hipMemcpyDtoH"}
+    {
+        "cudaMemcpy",
+        "cudaMemcpy2D",
+        "cuMemcpyDtoH_v2",
+        "cuMemcpyHtoD_v2",
+        "hipMemcpy",
+        "hipMemcpyWithStream",
+        "hipMemcpyDtoH",
+    }
 )
 # These block only under a condition that the trace shows: pageable memory, or a duration far above a launch.
-ASYNC_COPY = frozenset({"cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "hipMemcpyAsync", "hipMemcpyDtoHAsync"})
-ALLOCATION = frozenset({"cudaFree", "cudaMalloc", "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "hipFree", "hipMalloc", "hipHostMalloc", "hipHostFree", "hipExtMallocWithFlags"})
+ASYNC_COPY = frozenset(
+    {
+        "cudaMemcpyAsync",
+        "cudaMemcpy2DAsync",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "hipMemcpyAsync",
+        "hipMemcpyDtoHAsync",
+    }
+)
+ALLOCATION = frozenset(
+    {
+        "cudaFree",
+        "cudaMalloc",
+        "cudaHostAlloc",
+        "cudaMallocHost",
+        "cudaFreeHost",
+        "hipFree",
+        "hipMalloc",
+        "hipHostMalloc",
+        "hipHostFree",
+        "hipExtMallocWithFlags",
+    }
+)
 GRAPH_LAUNCH = frozenset({"cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch"})
 
 

@@ -44,7 +44,9 @@ def write_chrome_json(merged: MergedTrace, path: str | Path) -> Path:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="check the folder, its permissions and free space") from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}", hint="check the folder, its permissions and free space"
+        ) from error
     return path
 
 

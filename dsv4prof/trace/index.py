@@ -1,0 +1,137 @@
+"""What analyses ask a merged trace: what encloses a slice, which GPU work a call started, which steps there were.
+
+One RankIndex a rank, built on first use; analyses never walk the raw lists by themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+
+import msgspec
+
+from dsv4prof.model.event import Slice, Track
+from dsv4prof.model.trace import MergedRank, MergedTrace, StepSpan
+from dsv4prof.trace.lanes import by_track
+from dsv4prof.trace.steps import find_steps
+from dsv4prof.trace.vendor import GPU_CATEGORIES, RUNTIME_CATEGORIES
+
+
+class _Correlated(msgspec.Struct):
+    correlation: int | str | None = None
+
+
+_CORRELATED = msgspec.json.Decoder(_Correlated)
+
+
+class TraceIndex:
+    """All ranks of a merged trace. `index[rank]` is that rank's."""
+
+    def __init__(self, merged: MergedTrace) -> None:
+        self.merged = merged
+        self._ranks = {rank.trace.coordinates.rank: RankIndex(rank) for rank in merged.ranks}
+
+    def __getitem__(self, rank: int) -> RankIndex:
+        return self._ranks[rank]
+
+    @property
+    def ranks(self) -> list[RankIndex]:
+        return [self._ranks[rank] for rank in sorted(self._ranks)]
+
+    @cached_property
+    def has_gpu(self) -> bool:
+        """Whether any rank recorded device work or a call to a device runtime."""
+        return any(rank.has_gpu for rank in self.ranks)
+
+    @cached_property
+    def steps(self) -> list[StepSpan]:
+        """Steps of all ranks, by rank, then time."""
+        return [step for rank in self.ranks for step in rank.steps]
+
+
+class RankIndex:
+    """One rank's slices, by track, by correlation and by nesting. Slices are named by their position in `slices`."""
+
+    def __init__(self, merged: MergedRank) -> None:
+        self.merged = merged
+        self.rank = merged.trace.coordinates.rank
+        self.slices: list[Slice] = merged.trace.slices
+
+    @cached_property
+    def tracks(self) -> dict[Track, list[int]]:
+        """Positions of the slices of each track, parents before children."""
+        return by_track(self.slices)
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """For each slice the one that encloses it most closely on its track, or -1."""
+        parents = [-1] * len(self.slices)
+        for indexes in self.tracks.values():
+            stack: list[int] = []
+            for index in indexes:
+                start, end = self.slices[index].start_ns, self.slices[index].end_ns
+                while stack and self.slices[stack[-1]].end_ns <= start:
+                    stack.pop()
+                # A slice that overlaps without nesting stays open: it may enclose others that it does not cut.
+                holder = next((held for held in reversed(stack) if self.slices[held].end_ns >= end), -1)
+                parents[index] = holder
+                stack.append(index)
+        return parents
+
+    def chain(self, index: int) -> list[int]:
+        """The slices round one, innermost first, without itself."""
+        found: list[int] = []
+        index = self.parents[index]
+        while index >= 0:
+            found.append(index)
+            index = self.parents[index]
+        return found
+
+    @cached_property
+    def gpu_ops(self) -> list[int]:
+        """Kernels, copies and memsets, by start."""
+        ops = [index for index, event in enumerate(self.slices) if event.category in GPU_CATEGORIES]
+        return sorted(ops, key=lambda index: self.slices[index].start_ns)
+
+    @cached_property
+    def runtime_calls(self) -> list[int]:
+        """Calls into the CUDA or HIP runtime and driver, in file order."""
+        return [index for index, event in enumerate(self.slices) if event.category in RUNTIME_CATEGORIES]
+
+    @cached_property
+    def has_gpu(self) -> bool:
+        return bool(self.gpu_ops or self.runtime_calls)
+
+    def correlation(self, index: int) -> int | None:
+        """What joins a runtime call to its GPU work; 0 means unknown and is never a key."""
+        args = self.slices[index].args
+        if args is None:
+            return None
+        value = _CORRELATED.decode(args).correlation
+        number = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
+        return number or None
+
+    @cached_property
+    def gpu_by_correlation(self) -> dict[int, list[int]]:
+        """GPU work of each runtime call, by start. A graph launch has many."""
+        table: dict[int, list[int]] = {}
+        for index in self.gpu_ops:
+            key = self.correlation(index)
+            if key is not None:
+                table.setdefault(key, []).append(index)
+        return table
+
+    @cached_property
+    def steps(self) -> list[StepSpan]:
+        return find_steps(self.slices, self.rank)
+
+    @cached_property
+    def _step_starts(self) -> list[int]:
+        return [step.start_ns for step in self.steps]
+
+    def step_at(self, at_ns: int) -> StepSpan | None:
+        """The step that holds a moment; None between steps and outside them."""
+        place = bisect_right(self._step_starts, at_ns) - 1
+        if place < 0 or self.steps[place].end_ns <= at_ns:
+            return None
+        return self.steps[place]

@@ -1,0 +1,149 @@
+"""Engine steps and their phases, from the record_function names in a trace.
+
+The engine target writes `dsv4.step#N` and `dsv4.phase ...`. Other traces have `step[DECODE bs=15]` (SGLang), where one
+slice is one forward, or `ProfilerStep#N` (torch's schedule); those are used when nothing better is there.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+
+import msgspec
+
+from dsv4prof.model.annotation import Annotation, parse_annotation
+from dsv4prof.model.event import Slice
+from dsv4prof.model.phase import Phase
+from dsv4prof.model.trace import PhaseSpan, StepSpan
+
+_FORWARD = re.compile(r"^step\[(?P<mode>\w+)(?: (?P<facts>[^\]]*))?\]$")
+_PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_REQUESTS = re.compile(r"\bbs=(\d+)")
+_MODES = {
+    "EXTEND": Phase.PREFILL,
+    "PREFILL": Phase.PREFILL,
+    "MIXED": Phase.PREFILL,
+    "DECODE": Phase.DECODE,
+    "DRAFT": Phase.DRAFT,
+    "VERIFY": Phase.TARGET_VERIFY,
+    "TARGET_VERIFY": Phase.TARGET_VERIFY,
+    "DRAFT_EXTEND": Phase.DRAFT_EXTEND,
+    "DRAFT_EXTEND_V2": Phase.DRAFT_EXTEND,
+    "IDLE": Phase.IDLE,
+}
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A marker after a verify: `tokens` output tokens for `requests` requests, bonus tokens included."""
+
+    at_ns: int
+    requests: int
+    tokens: int
+
+
+def find_steps(slices: list[Slice], rank: int) -> list[StepSpan]:
+    """Steps of one rank by time, each with its phases by time; empty when the trace names none."""
+    ranges = [event for event in slices if event.category == "user_annotation"]
+    parsed = [(event, note) for event in ranges if (note := parse_annotation(event.name)) is not None]
+    steps = [_own_step(event, note, rank) for event, note in parsed if note.kind == "step"]
+    if steps:
+        phases = [_own_phase(event, note) for event, note in parsed if note.kind == "phase"]
+        return _with_accepted(_nest(steps, phases), [a for event, note in parsed if (a := _accepted(event, note))])
+    forwards = [phase for event in ranges if (phase := _forward(event)) is not None]
+    profiler = [step for event in ranges if (step := _profiler_step(event, rank)) is not None]
+    if profiler:
+        return _nest(profiler, forwards)
+    return _group_forwards(forwards, rank)
+
+
+def accepted_markers(slices: list[Slice]) -> list[Accepted]:
+    """The acceptance markers of one rank, in order of time."""
+    found = [
+        marker
+        for event in slices
+        if event.category == "user_annotation"
+        and event.name.startswith("dsv4.accepted")
+        and (note := parse_annotation(event.name)) is not None
+        and (marker := _accepted(event, note)) is not None
+    ]
+    return sorted(found, key=lambda marker: marker.at_ns)
+
+
+def _accepted(event: Slice, note: Annotation) -> Accepted | None:
+    requests, tokens = note.integer("requests"), note.integer("tokens")
+    if note.kind != "accepted" or requests is None or tokens is None:
+        return None
+    return Accepted(event.start_ns, requests, tokens)
+
+
+def _own_step(event: Slice, note: Annotation, rank: int) -> StepSpan:
+    index = int(note.subject) if note.subject.isdecimal() else 0
+    return StepSpan(
+        rank, index, event.start_ns, event.end_ns, (), note.integer("requests") or 0, None, note.fields.get("kind", "")
+    )
+
+
+def _own_phase(event: Slice, note: Annotation) -> PhaseSpan | None:
+    try:
+        phase = Phase(note.subject)
+    except ValueError:
+        return None
+    graph = note.fields.get("graph")
+    captured = None if graph is None else graph == "captured"
+    return PhaseSpan(phase, event.start_ns, event.end_ns, captured, event.name)
+
+
+def _forward(event: Slice) -> PhaseSpan | None:
+    match = _FORWARD.match(event.name)
+    phase = _MODES.get(match["mode"]) if match else None
+    return None if phase is None else PhaseSpan(phase, event.start_ns, event.end_ns, None, event.name)
+
+
+def _profiler_step(event: Slice, rank: int) -> StepSpan | None:
+    match = _PROFILER_STEP.match(event.name)
+    return None if match is None else StepSpan(rank, int(match[1]), event.start_ns, event.end_ns)
+
+
+def _group_forwards(forwards: list[PhaseSpan], rank: int) -> list[StepSpan]:
+    """One step for each run of forwards up to the next one of the kind that opened the first step.
+
+    A speculative step shows as several forwards (draft, verify, draft extend); plain decoding as one.
+    """
+    steps: list[StepSpan] = []
+    group: list[PhaseSpan] = []
+    for forward in sorted(forwards, key=lambda phase: phase.start_ns):
+        if group and any(held.phase == forward.phase for held in group):
+            steps.append(_step_of(group, len(steps), rank))
+            group = []
+        group.append(forward)
+    if group:
+        steps.append(_step_of(group, len(steps), rank))
+    return steps
+
+
+def _step_of(group: list[PhaseSpan], index: int, rank: int) -> StepSpan:
+    requests = _REQUESTS.search(group[0].label)
+    kind = "prefill" if group[0].phase is Phase.PREFILL else "decode"
+    end = max(phase.end_ns for phase in group)
+    return StepSpan(rank, index, group[0].start_ns, end, tuple(group), int(requests[1]) if requests else 0, None, kind)
+
+
+def _nest(steps: list[StepSpan], phases: list[PhaseSpan | None] | list[PhaseSpan]) -> list[StepSpan]:
+    ordered = sorted((p for p in phases if p is not None), key=lambda phase: phase.start_ns)
+    starts = [phase.start_ns for phase in ordered]
+    nested = []
+    for step in sorted(steps, key=lambda step: step.start_ns):
+        inside = ordered[bisect_left(starts, step.start_ns) : bisect_left(starts, step.end_ns)]
+        nested.append(msgspec.structs.replace(step, phases=tuple(inside)))
+    return nested
+
+
+def _with_accepted(steps: list[StepSpan], markers: list[Accepted]) -> list[StepSpan]:
+    markers = sorted(markers, key=lambda marker: marker.at_ns)
+    times = [marker.at_ns for marker in markers]
+    result = []
+    for step in steps:
+        inside = markers[bisect_left(times, step.start_ns) : bisect_left(times, step.end_ns)]
+        accepted = sum(marker.tokens for marker in inside) if inside else None
+        result.append(msgspec.structs.replace(step, accepted=accepted))
+    return result

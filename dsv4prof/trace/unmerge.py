@@ -1,0 +1,129 @@
+"""A merged file taken apart into the ranks that it was made of, so that it can be analysed and merged again.
+
+Events come back on their own tracks, lanes undone, with absolute times: merging the result writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dsv4prof.errors import InputError
+from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
+from dsv4prof.model.session import RankCoordinates
+from dsv4prof.model.trace import Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
+from dsv4prof.trace.load import paused_gc, read_text
+from dsv4prof.trace.merge import merge
+from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.write import MERGED_SCHEMA
+
+
+class _RankHeader(msgspec.Struct):
+    coordinates: RankCoordinates
+    source: str
+    base_ns: int
+    complete: bool
+    dropped: list[Dropped]
+    notes: list[str]
+    flow_base: int
+    rows: list[MergedTrack]
+    tracks: list[TrackInfo]
+    metadata: dict[str, Any]
+
+
+class _Header(msgspec.Struct):
+    schema: str
+    ranks: list[_RankHeader]
+
+
+def is_merged(path: str | Path) -> bool:
+    """Whether a file says that it was merged by this package."""
+    return "dsv4prof" in split_document(read_text(Path(path)))
+
+
+def load_merged(path: str | Path) -> MergedTrace:
+    """Read a file written by `write_chrome_json`. Raises InputError when it is another trace or damaged."""
+    return merge(load_merged_ranks(path))
+
+
+def load_merged_ranks(path: str | Path) -> list[RankTrace]:
+    """The ranks inside a merged file, as `load_rank` would give them."""
+    try:
+        with paused_gc():
+            fields = split_document(read_text(Path(path)))
+            if "dsv4prof" not in fields:
+                raise InputError(f"{path} is not a merged trace of dsv4prof", hint="load it as a rank file")
+            header = msgspec.json.decode(fields["dsv4prof"], type=_Header)
+            if header.schema != MERGED_SCHEMA:
+                raise InputError(
+                    f"{path} was merged as {header.schema}, this version reads {MERGED_SCHEMA}",
+                    hint="merge the rank files again",
+                )
+            origin_ns = msgspec.json.decode(fields["baseTimeNanoseconds"], type=int)
+            events, malformed = decode_events(fields["traceEvents"])
+            if malformed:
+                raise InputError(
+                    f"{path} was changed after it was merged: {malformed} malformed events", hint="merge again"
+                )
+            return _take_apart(events, header, origin_ns)
+    except (msgspec.DecodeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: {error}", hint="merge the rank files again") from error
+
+
+def _take_apart(events: list[WireEvent], header: _Header, origin_ns: int) -> list[RankTrace]:
+    builders = [_Builder(rank, origin_ns) for rank in header.ranks]
+    by_pid = {row.pid: builder for builder in builders for row in builder.header.rows}
+    for event in events:
+        if event.ph != "M":
+            by_pid[int(event.pid)].take(event)
+    return [builder.trace() for builder in builders]
+
+
+class _Builder:
+    def __init__(self, header: _RankHeader, origin_ns: int) -> None:
+        self.header = header
+        self.origin_ns = origin_ns
+        shared = {info.track: info.track for info in header.tracks}
+        self.source = {(row.pid, row.tid): shared.get(row.source, row.source) for row in header.rows}
+        self.slices: list[Slice] = []
+        self.instants: list[Instant] = []
+        self.counters: list[Counter] = []
+        self.flows: list[FlowPoint] = []
+        self.asyncs: list[AsyncPoint] = []
+
+    def take(self, event: WireEvent) -> None:
+        track: Track = self.source[int(event.pid), int(event.tid)]
+        at_ns = (nanoseconds(event.ts) or 0) + self.origin_ns
+        args = event.args if len(event.args) else None
+        if event.ph == "X":
+            self.slices.append(Slice(event.name, event.cat, track, at_ns, nanoseconds(event.dur) or 0, args))
+        elif event.ph == "i":
+            self.instants.append(Instant(event.name, event.cat, track, at_ns, event.s, args))
+        elif event.ph == "C":
+            self.counters.append(Counter(event.name, track, at_ns, args))
+        elif event.ph in ("s", "t", "f"):
+            number = int(event.id or 0) - self.header.flow_base
+            self.flows.append(FlowPoint(event.ph, event.name, event.cat, track, at_ns, number, event.bp))
+        else:
+            name = str(event.id).partition(":")[2]
+            self.asyncs.append(AsyncPoint(event.ph, event.name, event.cat, track, at_ns, name, args))
+
+    def trace(self) -> RankTrace:
+        head = self.header
+        return RankTrace(
+            source=head.source,
+            coordinates=head.coordinates,
+            slices=self.slices,
+            instants=self.instants,
+            counters=self.counters,
+            flows=self.flows,
+            tracks=head.tracks,
+            metadata=head.metadata,
+            base_ns=head.base_ns,
+            dropped=head.dropped,
+            complete=head.complete,
+            asyncs=self.asyncs,
+            notes=head.notes,
+        )
