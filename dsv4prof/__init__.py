@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dsv4prof.model.report import Report
     from dsv4prof.model.session import Session
     from dsv4prof.recorder.plan import RecordPlan
-    from dsv4prof.recorder.record import record
-    from dsv4prof.trace.load import load
+    from dsv4prof.recorder.standalone import record
+    from dsv4prof.trace.load import load_rank
 
 _HOMES = {
     "Dsv4profError": "dsv4prof.errors",
@@ -28,9 +28,9 @@ _HOMES = {
     "Session": "dsv4prof.model.session",
     "analyze": "dsv4prof.api",
     "doctor": "dsv4prof.api",
-    "load": "dsv4prof.trace.load",
+    "load_rank": "dsv4prof.trace.load",
     "merge": "dsv4prof.api",
-    "record": "dsv4prof.recorder.record",
+    "record": "dsv4prof.recorder.standalone",
     "run": "dsv4prof.api",
 }
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Session",
     "analyze",
     "doctor",
-    "load",
+    "load_rank",
     "merge",
     "record",
     "run",

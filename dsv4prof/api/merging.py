@@ -1,0 +1,195 @@
+"""Merge: rank files in, one trace out, and the truth about every rank that is cut, repaired or missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dsv4prof import __version__
+from dsv4prof.api.sources import MERGED_NAME, Source, resolve
+from dsv4prof.errors import InputError, OutputError
+from dsv4prof.model.finding import Finding, Severity
+from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
+from dsv4prof.model.trace import ClockFit, MergedRank, MergedTrace
+from dsv4prof.recorder.sessions import assemble
+from dsv4prof.trace.check import CheckResult, check_file
+from dsv4prof.trace.merge import load_readable
+from dsv4prof.trace.merge import merge as merge_traces
+from dsv4prof.trace.unmerge import is_merged
+from dsv4prof.trace.write import write_chrome_json
+
+_COLUMNS = [
+    Column("rank", "rank", "count"),
+    Column("host", "host"),
+    Column("events", "events", "count"),
+    Column("offset_ns", "offset", "ns"),
+    Column("drift_ppm", "drift", "ppm"),
+    Column("residual_ns", "residual", "ns"),
+    Column("lanes", "lanes", "count"),
+    Column("flows", "flows", "count"),
+]
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """A merged trace, where it was written, and what is wrong with its ranks (rank -> sentence)."""
+
+    trace: MergedTrace
+    path: Path
+    check: CheckResult
+    faults: dict[int, str]
+    unreadable: list[str]
+
+    @property
+    def whole(self) -> bool:
+        return not self.faults and not self.unreadable
+
+
+def merge(
+    inputs: Sequence[str],
+    *,
+    sessions_dir: Path = Path("traces/local"),
+    output: Path | None = None,
+    force: bool = False,
+    allow_partial: bool = False,
+    strict: bool = False,
+) -> Report:
+    """Merge what `inputs` name and report on every rank.
+
+    Exit status 1 when a rank is missing, cut or repaired (0 with `allow_partial`); with `strict` InputError instead and
+    nothing written. OutputError when the output exists and is not ours, unless `force`.
+    """
+    source = resolve(inputs, sessions_dir)
+    target = output or (source.folder / MERGED_NAME if source.folder else Path(MERGED_NAME))
+    merged = merge_source(source, target, force=force, strict=strict)
+    return _report(merged, source, list(inputs), allow_partial)
+
+
+def merge_source(source: Source, target: Path, *, force: bool = False, strict: bool = False) -> Merged:
+    """Read, merge, write and check; a session's manifest learns of its merged file."""
+    check_replaceable(target, force=force)
+    traces, errors = load_readable(source.files)
+    if not traces:
+        raise errors[0]
+    trace = merge_traces(traces)
+    faults = {**_faults(trace), **source.lost}
+    if strict and (faults or errors):
+        first = errors[0].message if errors else next(f"rank {rank}: {why}" for rank, why in faults.items())
+        raise InputError(f"not merged: {first}", hint="without --strict the rest is merged and the exit status is 1")
+    write_chrome_json(trace, target)
+    if source.folder is not None and source.session is not None and target.parent == source.folder:
+        assemble(source.folder, merged=target.name)
+    return Merged(
+        trace=trace, path=target, check=check_file(target), faults=faults, unreadable=[e.message for e in errors]
+    )
+
+
+def check_replaceable(target: Path, *, force: bool) -> None:
+    """Raise OutputError unless `target` may be written: absent, ours, or forced."""
+    parent = target.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise OutputError(f"cannot write into {parent}", hint="name an existing, writable folder with -o")
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder", hint="name a file ending in .json or .json.gz")
+    if target.exists() and not force and not _ours(target):
+        raise OutputError(f"{target} exists and was not written by dsv4prof merge", hint="--force overwrites it")
+
+
+def _ours(target: Path) -> bool:
+    try:
+        return is_merged(target)
+    except (InputError, msgspec.DecodeError):
+        return False
+
+
+def _faults(trace: MergedTrace) -> dict[int, str]:
+    faults = dict.fromkeys(trace.missing_ranks, "missing: no file for it")
+    for rank in trace.ranks:
+        lost = [f"{d.count} {d.reason}" for d in rank.trace.dropped if not rank.trace.complete]
+        if not rank.trace.complete:
+            faults[rank.trace.coordinates.rank] = "; ".join([*rank.trace.notes, *lost]) or "the file ends early"
+        elif rank.trace.notes:
+            faults[rank.trace.coordinates.rank] = "; ".join(rank.trace.notes)
+    return faults
+
+
+def rank_facts(trace: MergedTrace) -> list[dict[str, Any]]:
+    """For each rank what machines want to know of it: counts, lanes, flows, notes, clock."""
+    clocks = {clock.rank: clock for clock in trace.clocks}
+    return [_facts(rank, clocks[rank.trace.coordinates.rank]) for rank in trace.ranks]
+
+
+def _facts(rank: MergedRank, clock: ClockFit) -> dict[str, Any]:
+    trace = rank.trace
+    return {
+        "rank": trace.coordinates.rank,
+        "host": trace.coordinates.host,
+        "source": trace.source,
+        "events": len(trace.slices) + len(trace.instants) + len(trace.counters) + len(trace.flows) + len(trace.asyncs),
+        "slices": len(trace.slices),
+        "lanes": rank.lane_count,
+        "flows": len(trace.flows),
+        "complete": trace.complete,
+        "salvage": trace.notes,
+        "dropped": msgspec.to_builtins(trace.dropped),
+        "clock": msgspec.to_builtins(clock),
+    }
+
+
+def merge_check(merged: Merged) -> Check:
+    """The one-line result: what was written and what a viewer would lose of it."""
+    facts = rank_facts(merged.trace)
+    residuals = [clock.residual_ns for clock in merged.trace.clocks if clock.residual_ns is not None]
+    clock = f"clock residual {max(residuals) / 1e3:.1f} us" if residuals else "clocks by base time"
+    check = merged.check
+    events = sum(fact["events"] for fact in facts)
+    return Check(
+        key="merged",
+        ok=check.ok and merged.whole,
+        message=f"{merged.path}: {events:,} events, {len(facts)} ranks, {clock}, "
+        f"{check.slices_in - check.slices_out} dropped slices, {check.duplicate_flows} duplicate flows",
+    )
+
+
+def rank_findings(merged: Merged) -> list[Finding]:
+    """A finding for each rank or file that is not whole."""
+    found = [
+        Finding(code="DSV501", severity=Severity.WARNING, message=f"rank {rank}: {why}", evidence={"rank": rank})
+        for rank, why in sorted(merged.faults.items())
+    ]
+    found += [
+        Finding(code="DSV502", severity=Severity.WARNING, message=f"left out: {why}") for why in merged.unreadable
+    ]
+    return found
+
+
+def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bool) -> Report:
+    facts = rank_facts(merged.trace)
+    rows: list[dict[str, Cell]] = [
+        {**{key: fact[key] for key in ("rank", "host", "events", "lanes", "flows")}}
+        | {key: fact["clock"][key] for key in ("offset_ns", "drift_ppm", "residual_ns")}
+        for fact in facts
+    ]
+    code = 0 if merged.whole or allow_partial else 1
+    state = "whole" if merged.whole else "partial"
+    session = source.session.id if source.session else None
+    return Report(
+        kind="merge",
+        provenance=Provenance(command="merge", inputs=inputs, session=session, versions={"dsv4prof": __version__}),
+        checks=[merge_check(merged)],
+        sections=[Section(key="ranks", title="Ranks", columns=_COLUMNS, rows=rows)],
+        findings=rank_findings(merged),
+        verdict=Verdict(exit_code=code, summary=f"{state}: {len(facts)} ranks merged"),
+        next_command=f"dsv4prof analyze {session or merged.path}",
+        data={
+            "output": str(merged.path),
+            "ranks": facts,
+            "missing_ranks": merged.trace.missing_ranks,
+            "unreadable": merged.unreadable,
+            "stragglers": [],
+            "check": msgspec.to_builtins(merged.check),
+        },
+    )
