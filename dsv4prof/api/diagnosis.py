@@ -62,7 +62,9 @@ def doctor(sessions_dir: str) -> Report:
     summary = "ready: dsv4prof run --profile" if not broken else f"not ready: {broken[0].message}"
     return Report(
         kind="doctor",
-        provenance=Provenance(command="doctor", versions={"dsv4prof": __version__, "python": platform.python_version()}),
+        provenance=Provenance(
+            command="doctor", versions={"dsv4prof": __version__, "python": platform.python_version()}
+        ),
         checks=[_python_check(), *needed, *helpful],
         sections=[_extras()],
         verdict=Verdict(exit_code=1 if broken else 0, summary=summary),

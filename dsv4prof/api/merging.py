@@ -189,7 +189,6 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
             "ranks": facts,
             "missing_ranks": merged.trace.missing_ranks,
             "unreadable": merged.unreadable,
-            "stragglers": [],
             "check": msgspec.to_builtins(merged.check),
         },
     )

@@ -1,4 +1,4 @@
-"""What a user may name as input: a session (id, prefix, folder, `latest`), a folder of rank files, a merged trace, files."""
+"""What a user may name as input: a session (id, prefix, folder, `latest`), a folder of rank files, or trace files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
             return _session(_find(inputs[0], sessions_dir))
     missing = [name for name in inputs if not Path(name).is_file()]
     if missing:
-        raise InputError(f"{missing[0]} does not exist or is no file", hint="give rank files, one folder or one session")
+        raise InputError(f"{missing[0]} is no file", hint="give rank files, one folder or one session")
     return Source(files=[Path(name) for name in inputs])
 
 
@@ -63,7 +63,8 @@ def _session(folder: Path) -> Source:
             lost[rank] = record.reason or f"{record.outcome.value}: no trace file"
     if not files:
         reason = session.reason or next(iter(lost.values()), "nothing was recorded")
-        raise InputError(f"session {session.id} has no trace to read: {reason}", hint="dsv4prof run --profile records one")
+        message = f"session {session.id} has no trace to read: {reason}"
+        raise InputError(message, hint="dsv4prof run --profile records one")
     return Source(files=files, folder=folder, session=session, lost=lost)
 
 
