@@ -11,7 +11,7 @@ from functools import cached_property
 import msgspec
 
 from dsv4prof.model.event import Slice, Track
-from dsv4prof.model.trace import MergedRank, MergedTrace, StepSpan
+from dsv4prof.model.trace import MergedRank, MergedTrace, MergedTrack, StepSpan
 from dsv4prof.trace.lanes import by_track
 from dsv4prof.trace.steps import find_steps
 from dsv4prof.trace.vendor import GPU_CATEGORIES, RUNTIME_CATEGORIES
@@ -97,6 +97,28 @@ class RankIndex:
     def runtime_calls(self) -> list[int]:
         """Calls into the CUDA or HIP runtime and driver, in file order."""
         return [index for index, event in enumerate(self.slices) if event.category in RUNTIME_CATEGORIES]
+
+    @cached_property
+    def runtime_starts(self) -> list[int]:
+        """When runtime calls began, sorted."""
+        return sorted(self.slices[index].start_ns for index in self.runtime_calls)
+
+    @cached_property
+    def runtime_children(self) -> dict[int, list[int]]:
+        """Runtime calls made directly inside each slice."""
+        children: dict[int, list[int]] = {}
+        for index in self.runtime_calls:
+            children.setdefault(self.parents[index], []).append(index)
+        return children
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The (pid, tid) of a slice in the merged trace."""
+        row = self._rows[self.slices[index].track]
+        return row.pid, self.merged.lanes.get(index, row.tid)
+
+    @cached_property
+    def _rows(self) -> dict[Track, MergedTrack]:
+        return {row.source: row for row in self.merged.rows if row.lane == 1}
 
     @cached_property
     def has_gpu(self) -> bool:

@@ -27,7 +27,7 @@ from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_doc
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
 _OTHER_FORMATS = {
-    "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler, or use rocprofv3 --output-format pftrace",
+    "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler instead",
     "segments": "it is an allocator snapshot; open it at pytorch.org/memory_viz",
     "dsv4prof.session": "it is a session manifest; give the session's folder",
 }
@@ -120,8 +120,6 @@ def _assemble(path: Path, parts: Salvaged, cut: str | None, rank: int | None) ->
     notes = list(parts.notes)
     if identity.note and rank is None:
         notes.append(identity.note)
-    if chosen is None:
-        notes.append("neither the file's name nor its content says a rank; taken as rank 0")
     if cut or not parts.complete:
         notes.append(f"file ends early ({cut or 'the JSON is cut'}): {len(parts.events):,} whole events kept")
     return RankTrace(

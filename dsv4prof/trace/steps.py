@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from itertools import pairwise
 
 import msgspec
 
@@ -107,7 +108,8 @@ def _profiler_step(event: Slice, rank: int) -> StepSpan | None:
 def _group_forwards(forwards: list[PhaseSpan], rank: int) -> list[StepSpan]:
     """One step for each run of forwards up to the next one of the kind that opened the first step.
 
-    A speculative step shows as several forwards (draft, verify, draft extend); plain decoding as one.
+    A speculative step shows as several forwards (draft, verify, draft extend); plain decoding as one. What the host
+    does between the last forward of a step and the next step belongs to the step.
     """
     steps: list[StepSpan] = []
     group: list[PhaseSpan] = []
@@ -118,7 +120,10 @@ def _group_forwards(forwards: list[PhaseSpan], rank: int) -> list[StepSpan]:
         group.append(forward)
     if group:
         steps.append(_step_of(group, len(steps), rank))
-    return steps
+    return [
+        *(msgspec.structs.replace(step, end_ns=after.start_ns) for step, after in pairwise(steps)),
+        *steps[-1:],
+    ]
 
 
 def _step_of(group: list[PhaseSpan], index: int, rank: int) -> StepSpan:

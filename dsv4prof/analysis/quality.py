@@ -1,0 +1,61 @@
+"""What is missing from the ranks' traces, before anything is concluded from them."""
+
+from __future__ import annotations
+
+from dsv4prof.analysis.result import Analysis
+from dsv4prof.model.finding import Finding
+from dsv4prof.model.trace import RankTrace
+from dsv4prof.rules import get
+from dsv4prof.trace.index import RankIndex, TraceIndex
+from dsv4prof.trace.vendor import is_launch
+
+_HARMLESS = ("arrow ",)
+NO_COST = "not a matter of time"
+
+
+def analyze_quality(index: TraceIndex) -> Analysis:
+    """Findings on cut files, unusable events, missing ranks and missing device records."""
+    findings: list[Finding] = []
+    for rank in index.ranks:
+        findings += [*_file(rank.merged.trace), *_records(rank)]
+    missing = index.merged.missing_ranks
+    if missing:
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        world = len(missing) + len(index.ranks)
+        findings.append(_finding("DSV501", f"{len(missing)} of {world} ranks are missing: {shown}", missing=missing))
+    return Analysis(findings=findings)
+
+
+def _file(trace: RankTrace) -> list[Finding]:
+    rank = trace.coordinates.rank
+    found: list[Finding] = []
+    for note in trace.notes:
+        if note.startswith("file ends early"):
+            found.append(_finding("DSV401", f"rank {rank}: {note}", rank=rank))
+        elif "the name was believed" in note:
+            found.append(_finding("DSV502", f"rank {rank}: {note}", rank=rank))
+    for dropped in trace.dropped:
+        if dropped.count and not dropped.reason.startswith(_HARMLESS):
+            message = f"rank {rank}: {dropped.count:,} left out: {dropped.reason}"
+            found.append(_finding("DSV402", message, rank=rank, count=dropped.count, reason=dropped.reason))
+    return found
+
+
+def _records(rank: RankIndex) -> list[Finding]:
+    launches = sum(1 for index in rank.runtime_calls if is_launch(rank.slices[index].name))
+    if launches and not rank.gpu_ops:
+        message = f"rank {rank.rank}: {launches:,} launches, but no device record; device figures are unknown"
+        return [_finding("DSV403", message, rank=rank.rank, launches=launches)]
+    return []
+
+
+def _finding(code: str, message: str, **evidence: object) -> Finding:
+    rule = get(code)
+    return Finding(
+        code=code,
+        severity=rule.severity,
+        message=message,
+        evidence=evidence,
+        cost_reason=NO_COST,
+        fingerprint=f"{code}-{evidence.get('rank', '')}-{evidence.get('reason', '')}",
+    )

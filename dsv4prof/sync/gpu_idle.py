@@ -1,0 +1,83 @@
+"""How long the device had nothing to do after the host had waited for it: what removing the wait could win."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from dsv4prof.model.event import Track
+from dsv4prof.trace.index import RankIndex
+
+
+class IdleAfter:
+    """Device idle time from the last work that was waited for to the next work launched by the same thread."""
+
+    def __init__(self, rank: RankIndex) -> None:
+        self._rank = rank
+
+    def after(self, index: int) -> int | None:
+        """Nanoseconds after the runtime call `index`, less the usual gap between two operations; None if unknown."""
+        call = self._rank.slices[index]
+        following = self._next_work(call.track, call.end_ns)
+        if following is None:
+            return None
+        ends = self._ends
+        place = bisect_right(ends, call.end_ns) - 1
+        if place < 0:
+            return None
+        idle = (following - ends[place]) - self._busy_between(ends[place], following)
+        return max(0, idle - self._usual_gap)
+
+    def _next_work(self, track: Track, at_ns: int) -> int | None:
+        starts, work = self._launches.get(track, ([], []))
+        place = bisect_left(starts, at_ns)
+        return work[place] if place < len(work) else None
+
+    @cached_property
+    def _launches(self) -> dict[Track, tuple[list[int], list[int]]]:
+        """By thread: launch times, and when the launched work began."""
+        rank = self._rank
+        table: dict[Track, list[tuple[int, int]]] = {}
+        for index in rank.runtime_calls:
+            work = rank.gpu_by_correlation.get(rank.correlation(index) or 0)
+            if work:
+                call = rank.slices[index]
+                table.setdefault(call.track, []).append((call.start_ns, rank.slices[work[0]].start_ns))
+        return {track: ([s for s, _ in sorted(p)], [w for _, w in sorted(p)]) for track, p in table.items()}
+
+    @cached_property
+    def _busy(self) -> list[tuple[int, int]]:
+        """Times in which any stream of the device worked, merged."""
+        merged: list[tuple[int, int]] = []
+        for index in self._rank.gpu_ops:
+            event = self._rank.slices[index]
+            if merged and event.start_ns <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], event.end_ns))
+            else:
+                merged.append((event.start_ns, event.end_ns))
+        return merged
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return sorted(self._rank.slices[index].end_ns for index in self._rank.gpu_ops)
+
+    @cached_property
+    def _usual_gap(self) -> int:
+        gaps = [after[0] - before[1] for before, after in pairwise(self._busy)]
+        return round(median(gaps)) if gaps else 0
+
+    def _busy_between(self, low: int, high: int) -> int:
+        starts = self._busy_starts
+        place = max(0, bisect_right(starts, low) - 1)
+        total = 0
+        while place < len(self._busy) and self._busy[place][0] < high:
+            start, end = self._busy[place]
+            total += max(0, min(end, high) - max(start, low))
+            place += 1
+        return total
+
+    @cached_property
+    def _busy_starts(self) -> list[int]:
+        return [start for start, _ in self._busy]

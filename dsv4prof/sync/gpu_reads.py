@@ -1,0 +1,119 @@
+"""Reads in a trace with a device: calls into the CUDA or HIP runtime that did not return before the device was done.
+
+On ROCm a blocking copy is the one call hipMemcpyWithStream; on CUDA it is a pageable cudaMemcpyAsync and then a
+cudaStreamSynchronize. A detector that knows only *StreamSynchronize finds none of the reads on AMD.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from statistics import median
+
+from dsv4prof.sync.catalogue import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
+from dsv4prof.sync.context import Context, context_of
+from dsv4prof.sync.gpu_idle import IdleAfter
+from dsv4prof.sync.read import Read
+from dsv4prof.trace import vendor
+from dsv4prof.trace.index import RankIndex
+from dsv4prof.trace.vendor import HOST_OP_CATEGORIES
+
+_SLOW_FACTOR = 5
+_SLOW_FLOOR_NS = 20_000
+_ALLOCATION_FLOOR_NS = 200_000
+
+
+def gpu_reads(rank: RankIndex) -> list[Read]:
+    """Every wait of one rank, in order of time; waits inside one operator are one read."""
+    slow_ns = _slow_copy_ns(rank)
+    groups: dict[tuple[str, int], list[int]] = {}
+    for index in rank.runtime_calls:
+        if _waits(rank, index, slow_ns) and not _is_profilers_own(rank, index):
+            holder = rank.parents[index]
+            inside = holder >= 0 and rank.slices[holder].category in HOST_OP_CATEGORIES
+            groups.setdefault(("op", holder) if inside else ("call", index), []).append(index)
+    idle = IdleAfter(rank)
+    return sorted(
+        (_read(rank, indexes, idle) for indexes in groups.values()), key=lambda read: rank.slices[read.index].start_ns
+    )
+
+
+def _read(rank: RankIndex, indexes: list[int], idle: IdleAfter) -> Read:
+    longest = max(indexes, key=lambda index: rank.slices[index].dur_ns)
+    last = max(indexes, key=lambda index: rank.slices[index].end_ns)
+    context = context_of(rank, longest)
+    return Read(
+        index=longest,
+        context=context,
+        reading=_reading(rank, indexes, context),
+        blocked_ns=sum(rank.slices[index].dur_ns for index in indexes),
+        idle_ns=idle.after(last),
+        calls=tuple(rank.slices[index].name for index in indexes),
+    )
+
+
+def _reading(rank: RankIndex, indexes: list[int], context: Context) -> Reading:
+    direction = _direction(rank, indexes)
+    if direction == "HtoD":
+        return TO_DEVICE
+    known = reading_of(context.ops)
+    if known is not None:
+        return known
+    if direction == "DtoH" or is_copy(context.ops):
+        return TO_HOST
+    name = rank.slices[indexes[0]].name
+    if name in vendor.ALLOCATION:
+        return ALLOCATION
+    if name in vendor.SYNCHRONIZE:
+        return SYNCHRONIZE[vendor.SYNCHRONIZE[name]]
+    return TO_HOST
+
+
+def _direction(rank: RankIndex, indexes: list[int]) -> str | None:
+    """DtoH or HtoD of the copy that was waited for: its own GPU record, or that of a copy in the same operator."""
+    holder = rank.parents[indexes[0]]
+    family = [*indexes, *_siblings(rank, holder)] if holder >= 0 else indexes
+    for index in family:
+        for gpu in rank.gpu_by_correlation.get(rank.correlation(index) or 0, []):
+            for direction in ("DtoH", "HtoD"):
+                if direction in rank.slices[gpu].name:
+                    return direction
+    return None
+
+
+def _siblings(rank: RankIndex, holder: int) -> list[int]:
+    if rank.slices[holder].category not in HOST_OP_CATEGORIES:
+        return []
+    return rank.runtime_children.get(holder, [])
+
+
+def _slow_copy_ns(rank: RankIndex) -> int:
+    """From which duration an asynchronous copy must have waited: far above what a launch takes here."""
+    launches = [rank.slices[i].dur_ns for i in rank.runtime_calls if vendor.is_launch(rank.slices[i].name)]
+    return max(_SLOW_FLOOR_NS, round(_SLOW_FACTOR * median(launches)) if launches else 0)
+
+
+def _waits(rank: RankIndex, index: int, slow_ns: int) -> bool:
+    event = rank.slices[index]
+    if vendor.blocks(event.name):
+        return True
+    if event.name in vendor.ALLOCATION:
+        return event.dur_ns >= _ALLOCATION_FLOOR_NS
+    if event.name not in vendor.ASYNC_COPY or event.dur_ns < slow_ns:
+        return False
+    copies = rank.gpu_by_correlation.get(rank.correlation(index) or 0, [])
+    return event.name.startswith("hip") or any(vendor.is_pageable_copy(rank.slices[gpu].name) for gpu in copies)
+
+
+def _is_profilers_own(rank: RankIndex, index: int) -> bool:
+    """The profiler waits for the device when it starts and stops: outside every operator and step, first or last."""
+    event = rank.slices[index]
+    if vendor.SYNCHRONIZE.get(event.name) != "device":
+        return False
+    chain = rank.chain(index)
+    if any("profiler.py" in rank.slices[place].name for place in chain):
+        return True
+    if any(rank.slices[place].category in HOST_OP_CATEGORIES for place in chain) or rank.step_at(event.start_ns):
+        return False
+    starts = rank.runtime_starts
+    place = bisect_right(starts, event.start_ns)
+    return place <= 1 or place >= len(starts) - 1

@@ -1,0 +1,143 @@
+"""Host reads in a recorded trace, one finding a site, worst first.
+
+A site is what a person would fix in one place: the same operators called in the same range by the same function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter as Tally
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from dsv4prof.model.finding import Finding, Location, Severity, TraceSpan
+from dsv4prof.model.trace import MergedTrace
+from dsv4prof.rules import get
+from dsv4prof.sync.context import Frame
+from dsv4prof.sync.cpu_reads import cpu_reads
+from dsv4prof.sync.gpu_reads import gpu_reads
+from dsv4prof.sync.read import Read
+from dsv4prof.trace.index import RankIndex, TraceIndex
+
+CPU_REASON = "CPU run: nothing blocks here; on a GPU this read would"
+
+
+class _Key(msgspec.Struct, frozen=True):
+    code: str
+    what: str
+    ops: tuple[str, ...]
+    region: str | None
+    frame: Frame | None
+    outside: bool
+
+
+class _Seen(msgspec.Struct):
+    reads: list[tuple[RankIndex, Read]] = []
+
+
+def host_reads(source: MergedTrace | TraceIndex) -> list[Finding]:
+    """Sites in which the host reads the device, over all ranks.
+
+    With device records the cost is the time blocked, a step (or in all when the trace has no steps), and the sites are
+    ordered by it. Without any they are reads that would block on a GPU: cost None, ordered by reads a step.
+    """
+    index = source if isinstance(source, TraceIndex) else TraceIndex(source)
+    measured = index.has_gpu
+    sites: dict[_Key, _Seen] = {}
+    for rank in index.ranks:
+        for read in gpu_reads(rank) if measured else cpu_reads(rank):
+            sites.setdefault(_key(rank, read), _Seen()).reads.append((rank, read))
+    findings = [_finding(index, key, seen.reads, measured=measured) for key, seen in sites.items()]
+    return sorted(findings, key=_order)
+
+
+def _key(rank: RankIndex, read: Read) -> _Key:
+    context = read.context
+    outside = bool(rank.steps) and rank.step_at(rank.slices[read.index].start_ns) is None
+    return _Key(read.reading.code, read.reading.what, context.ops, context.region, context.frame, outside)
+
+
+def _order(finding: Finding) -> tuple[int, float, float, str]:
+    evidence = finding.evidence
+    return (
+        int(evidence["outside_steps"]),
+        -(finding.cost_ns or 0),
+        -(evidence["per_step"] or evidence["reads"]),
+        finding.fingerprint,
+    )
+
+
+def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], *, measured: bool) -> Finding:
+    evidence = _evidence(index, key, reads)
+    first = reads[0][1]
+    certain = first.reading.certainty == "certain" or measured
+    blocked = sum(read.blocked_ns or 0 for _, read in reads)
+    steps: int = evidence["steps"]
+    if measured:
+        idle = [read.idle_ns for _, read in reads if read.idle_ns is not None]
+        evidence["blocked_ns"] = blocked
+        evidence["blocked_median_ns"] = round(median(read.blocked_ns or 0 for _, read in reads))
+        evidence["gpu_idle_ns"] = sum(idle) if idle else None
+        evidence["gpu_idle_per_step_ns"] = round(sum(idle) / steps) if idle and steps else None
+        evidence["runtime_calls"] = dict(sorted(Tally(c for _, read in reads for c in read.calls).items()))
+    else:
+        evidence["certainty"] = first.reading.certainty
+    per_call = evidence["per_call"]
+    message = key.what + (f": {per_call:g} host reads a call" if per_call != 1 else "")
+    return Finding(
+        code=key.code,
+        severity=get(key.code).severity if certain and not key.outside else Severity.NOTE,
+        message=message + (" (outside a step)" if key.outside else ""),
+        location=Location(key.frame.file, function=key.frame.function) if key.frame else None,
+        span=_span(reads, measured=measured),
+        evidence=evidence,
+        cost_ns=(round(blocked / steps) if steps and not key.outside else blocked) if measured else None,
+        cost_reason=("blocked host time a step" if steps and not key.outside else "blocked host time in all")
+        if measured
+        else CPU_REASON,
+        fix=first.reading.fix,
+        fingerprint=_fingerprint(key),
+    )
+
+
+def _evidence(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]]) -> dict[str, Any]:
+    total = sum(read.count for _, read in reads)
+    calls = len({(rank.rank, read.context.call) for rank, read in reads})
+    kinds = {step.kind for rank, read in reads if (step := rank.step_at(rank.slices[read.index].start_ns))}
+    ranks = sorted({rank.rank for rank, _ in reads})
+    steps = sum(1 for step in index.steps if step.kind in kinds and step.rank in ranks)
+    phases = Tally(phase for _, read in reads if (phase := read.context.phase))
+    spans = list(dict.fromkeys(span for _, read in reads for span in read.context.spans))
+    return {
+        "reads": total,
+        "calls": calls,
+        "per_call": round(total / calls, 2),
+        "per_step": round(total / steps, 2) if steps else None,
+        "steps": steps,
+        "step_kinds": sorted(kinds),
+        "ranks": ranks,
+        "ops": list(key.ops),
+        "region": key.region,
+        "spans": spans,
+        "phases": dict(sorted(phases.items())),
+        "function": key.frame.function if key.frame else None,
+        "def_line": key.frame.def_line if key.frame else None,
+        "outside_steps": key.outside,
+    }
+
+
+def _span(reads: list[tuple[RankIndex, Read]], *, measured: bool) -> TraceSpan:
+    """The longest wait, or the first read where nothing waits."""
+    rank, read = max(reads, key=lambda pair: pair[1].blocked_ns or 0) if measured else reads[0]
+    event = rank.slices[read.index]
+    pid, tid = rank.place(read.index)
+    return TraceSpan(rank.rank, event.start_ns, event.dur_ns, event.name, pid, tid)
+
+
+def _fingerprint(key: _Key) -> str:
+    """Independent of lines, times and counts."""
+    frame = f"{key.frame.file}:{key.frame.function}" if key.frame else ""
+    text = "|".join((key.code, frame, key.region or "", *key.ops))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
