@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof import __version__
-from dsv4prof.model.report import Check, Column, Provenance, Report, Section, Verdict
+from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 
 # Extra -> the packages whose presence makes it usable, and what it is for.
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -141,7 +141,7 @@ def _perfetto_check() -> Check:
 
 
 def _extras() -> Section:
-    rows = []
+    rows: list[dict[str, Cell]] = []
     for extra, (packages, purpose) in EXTRAS.items():
         have = {package: installed(package) for package in packages}
         missing = [package for package, version in have.items() if version is None]

@@ -15,7 +15,7 @@ NAMES = ("sessions_dir", "format")
 
 def register(app: typer.Typer) -> None:
     app.command(
-        "merge", epilog=examples("dsv4prof merge latest", "dsv4prof merge rank0.json.gz rank1.json.gz -o merged.json.gz")
+        "merge", epilog=examples("dsv4prof merge latest", "dsv4prof merge rank0.json.gz rank1.json.gz -o all.json.gz")
     )(merge)
 
 

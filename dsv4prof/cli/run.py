@@ -60,4 +60,4 @@ def run(
     if show_settings:
         return console.emit(api.settings_report(chosen.with_sources()), chosen["format"])
     report = api.run(profile=profile, settings=chosen.with_sources(), progress=console.note)
-    return console.emit(report, chosen["format"])
+    return 0 if report is None else console.emit(report, chosen["format"])

@@ -1,0 +1,152 @@
+"""What made the steps slow: every analysis over one merged trace, and the facts that machines ask for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dsv4prof import __version__
+from dsv4prof.analysis.graphs import analyze_graphs
+from dsv4prof.analysis.mtp import KEY as ACCEPT_LENGTH
+from dsv4prof.analysis.mtp import analyze_mtp
+from dsv4prof.analysis.phases import analyze_phases
+from dsv4prof.analysis.quality import analyze_quality
+from dsv4prof.api.merging import rank_facts
+from dsv4prof.api.sources import Source, resolve
+from dsv4prof.model.finding import Finding, Severity
+from dsv4prof.model.report import Metric, Provenance, Report, Section, Verdict
+from dsv4prof.model.session import CallSite, Session
+from dsv4prof.model.trace import MergedTrace
+from dsv4prof.sync.join import join_call_sites
+from dsv4prof.sync.trace import host_reads
+from dsv4prof.trace.index import TraceIndex
+from dsv4prof.trace.merge import load_ranks
+from dsv4prof.trace.merge import merge as merge_traces
+from dsv4prof.trace.unmerge import is_merged, load_merged
+
+
+class Insight(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the analyses say of a trace, in report parts, and the same as named facts."""
+
+    sections: list[Section]
+    metrics: list[Metric]
+    findings: list[Finding]
+    notes: list[str]
+    facts: dict[str, Any]
+
+
+def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"), fail_on: str = "never") -> Report:
+    """Findings and tables of a session, a merged trace or rank files; exit status by `fail_on`."""
+    source = resolve(inputs, sessions_dir)
+    trace = read_trace(source)
+    insight = explain(trace, source.session)
+    session = source.session.id if source.session else None
+    return Report(
+        kind="analyze",
+        provenance=Provenance(
+            command="analyze", inputs=list(inputs), session=session, versions={"dsv4prof": __version__}
+        ),
+        sections=insight.sections,
+        metrics=insight.metrics,
+        findings=insight.findings,
+        notes=insight.notes,
+        verdict=verdict(insight.findings, fail_on),
+        next_command=None if session else "dsv4prof run --profile",
+        data={**insight.facts, "ranks": rank_facts(trace)},
+    )
+
+
+def read_trace(source: Source) -> MergedTrace:
+    """One merged trace from rank files, or from a file that was merged before."""
+    if len(source.files) == 1 and is_merged(source.files[0]):
+        return load_merged(source.files[0])
+    return merge_traces(load_ranks(source.files))
+
+
+def explain(trace: MergedTrace, session: Session | None) -> Insight:
+    """Run every analysis once. The session, where there is one, adds the gate's reasons and the calls' lines."""
+    index = TraceIndex(trace)
+    gates = _gates(session)
+    parts = [
+        analyze_phases(index),
+        analyze_mtp(index),
+        analyze_graphs(index, reasons={phase: gate["reason"] for phase, gate in gates.items()}),
+        analyze_quality(index),
+    ]
+    reads = join_call_sites(host_reads(index), _call_sites(session))
+    metrics = [metric for part in parts for metric in part.metrics]
+    return Insight(
+        sections=[section for part in parts for section in part.sections],
+        metrics=metrics,
+        findings=[*reads, *(finding for part in parts for finding in part.findings)],
+        notes=[note for part in parts for note in part.notes],
+        facts={
+            "accept_length": next((metric.value for metric in metrics if metric.key == ACCEPT_LENGTH), None),
+            "step_ns": {m.key.partition(".")[2]: m.value for m in metrics if m.key.startswith("step.")},
+            "phases": _phase_facts([section for part in parts for section in part.sections]),
+            "graphs": gates,
+            "host_reads": [_read_facts(finding) for finding in reads],
+        },
+    )
+
+
+def verdict(findings: Sequence[Finding], fail_on: str) -> Verdict:
+    """Exit status 1 when a finding is at least as severe as `fail_on`; `never` reports without judging."""
+    counts = {severity: sum(f.severity is severity for f in findings) for severity in reversed(Severity)}
+    summary = ", ".join(f"{count} {severity.value}s" for severity, count in counts.items() if count) or "no findings"
+    if fail_on == "never":
+        return Verdict(exit_code=0, summary=summary)
+    limit = Severity(fail_on).rank
+    failed = any(finding.severity.rank >= limit for finding in findings)
+    return Verdict(exit_code=int(failed), summary=f"{summary}; fails on {fail_on}")
+
+
+def _call_sites(session: Session | None) -> list[CallSite]:
+    if session is None:
+        return []
+    return next((record.call_sites for record in session.ranks if record.call_sites), [])
+
+
+def _gates(session: Session | None) -> dict[str, dict[str, Any]]:
+    """What the engine's graph gate decided, by phase: from the lowest rank that says so."""
+    if session is None:
+        return {}
+    return next((record.facts["gates"] for record in session.ranks if record.facts.get("gates")), {})
+
+
+def _phase_facts(sections: Sequence[Section]) -> dict[str, dict[str, Any]]:
+    """Each phase's mean over the steps of the kind that it belongs to; a phase of several kinds keeps the first."""
+    facts: dict[str, dict[str, Any]] = {}
+    for section in sections:
+        if not section.key.startswith("phases."):
+            continue
+        for row in section.rows:
+            if row["phase"] != "step":
+                entry = {"ns": row["mean_ns"], "p99_ns": row["p99_ns"], "steps": row["steps"]}
+                facts.setdefault(str(row["phase"]), {**entry, "kind": section.key.partition(".")[2]})
+    return facts
+
+
+def _read_facts(finding: Finding) -> dict[str, Any]:
+    """A host read as machines want it: where, how often, and what it cost or why that is unknown."""
+    place, evidence = finding.location, finding.evidence
+    return {
+        "code": finding.code,
+        "message": finding.message,
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "function": place.function if place else None,
+        "region": evidence.get("region"),
+        "operators": evidence.get("ops", []),
+        "reads": evidence.get("reads"),
+        "calls": evidence.get("calls"),
+        "reads_per_call": evidence.get("per_call"),
+        "reads_per_step": evidence.get("per_step"),
+        "outside_steps": evidence.get("outside_steps"),
+        "cost_ns": finding.cost_ns,
+        "cost_reason": finding.cost_reason,
+        "fix": finding.fix,
+    }

@@ -1,0 +1,206 @@
+"""The main job: serve on the embedded engine, record every rank, merge, and say what the steps spent their time on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dsv4prof.api.analyzing import explain, verdict
+from dsv4prof.api.merging import merge_check, merge_source, rank_facts, rank_findings
+from dsv4prof.api.sources import MERGED_NAME, resolve
+from dsv4prof.model.finding import Finding, Severity
+from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
+from dsv4prof.model.session import RankRecord, ReleaseProof, Session
+from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.target.launch import run as run_target
+from dsv4prof.target.spec import RunSpec
+
+Progress = Callable[[str], None]
+
+
+def run(*, profile: bool, settings: dict[str, list[Any]], progress: Progress = lambda event: None) -> Report | None:
+    """Serve the workload that `settings` ({name: [value, source]}) describe; with `profile` record, merge and report.
+
+    None on the ranks of torchrun that are not its first: that one reports for all.
+    Raises what `target.launch.run` raises. Exit status 1 when a profiler could not be released.
+    """
+    spec = make_spec(profile=profile, settings=settings)
+    folder, session = run_target(spec, progress=progress)
+    if int(os.environ.get("RANK", "0")) > 0:
+        return None
+    fail_on = str(settings["fail_on"][0])
+    return _profiled(folder, session, fail_on, progress) if profile else _served(folder, session)
+
+
+def make_spec(*, profile: bool, settings: dict[str, list[Any]]) -> RunSpec:
+    """The resolved settings as the target wants them."""
+    value = {name: pair[0] for name, pair in settings.items()}
+    plan = RecordPlan(
+        wait=value["wait"],
+        active=value["steps"],
+        with_stack=value["stack"],
+        record_shapes=value["shapes"],
+        profile_memory=value["memory"],
+    )
+    same = ("model", "device", "dtype", "tp", "exact_num_tokens", "requests", "max_requests", "max_new_tokens")
+    return RunSpec(
+        **{name: value[name] for name in (*same, "chunk_tokens", "context_len", "prompts", "name", "port")},
+        num_drafts=value["drafts"],
+        profile=profile,
+        plan=plan,
+        root=value["sessions_dir"],
+        settings=settings,
+        command=sys.argv,
+    )
+
+
+def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) -> Report:
+    progress("merging")
+    merged = merge_source(resolve([str(folder)], folder.parent), folder / MERGED_NAME)
+    progress("analysing")
+    insight = explain(merged.trace, session)
+    findings = [*_release_findings(session), *insight.findings, *rank_findings(merged)]
+    held = [check for check in _release_checks(session) if check.ok is False]
+    judged = verdict(findings, fail_on)
+    if held:
+        judged = Verdict(exit_code=1, summary=held[0].message)
+    return Report(
+        kind="run",
+        provenance=_provenance(session),
+        checks=[_session_check(folder, session), *_release_checks(session), merge_check(merged)],
+        sections=insight.sections,
+        metrics=[*insight.metrics, *_throughput(session)],
+        findings=findings,
+        notes=insight.notes,
+        verdict=judged,
+        next_command=_next(session),
+        data={
+            **_run_facts(folder, session),
+            **insight.facts,
+            "ranks": rank_facts(merged.trace),
+            "missing_ranks": merged.trace.missing_ranks,
+            "merged": str(merged.path),
+            "check": msgspec.to_builtins(merged.check),
+        },
+    )
+
+
+def _served(folder: Path, session: Session) -> Report:
+    """Without recording: how fast it was, nothing about why."""
+    work = session.workload
+    return Report(
+        kind="run",
+        provenance=_provenance(session),
+        checks=[
+            Check(
+                key="served",
+                ok=True,
+                message=f"{folder}: {work['requests']} requests, {work.get('output_tokens')} tokens, not recorded",
+            )
+        ],
+        metrics=_throughput(session, with_acceptance=True),
+        verdict=Verdict(exit_code=0, summary="served"),
+        next_command="dsv4prof run --profile",
+        data={**_run_facts(folder, session), "accept_length": work.get("accept_length")},
+    )
+
+
+def _provenance(session: Session) -> Provenance:
+    return Provenance(command="run", session=session.id, versions=session.versions, settings=session.settings)
+
+
+def _session_check(folder: Path, session: Session) -> Check:
+    size = sum(record.trace_bytes or 0 for record in session.ranks)
+    steps = max((record.steps for record in session.ranks), default=0)
+    overhead = _overhead_words(session.ranks[0]) if session.ranks else ""
+    message = f"{folder}: {len(session.ranks)} ranks, {steps} steps, {size / 1e6:.1f} MB, {overhead}"
+    return Check(key="session", ok=session.outcome.value == "complete", message=message)
+
+
+def _overhead_words(record: RankRecord) -> str:
+    overhead = record.overhead
+    if overhead is None or overhead.ratio is None:
+        return "profiler overhead not measured" + (f" ({overhead.reason})" if overhead else "")
+    percent = (overhead.ratio - 1) * 100
+    return f"profiler overhead {percent:.1f} % (against {overhead.unprofiled_steps} unprofiled steps)"
+
+
+def _release_checks(session: Session) -> list[Check]:
+    """One line for all ranks when every profiler is gone, else one for each that is not."""
+    proofs = [(record.coordinates.rank, record.release) for record in session.ranks if record.release]
+    held = [(rank, proof) for rank, proof in proofs if not proof.freed]
+    if proofs and not held:
+        returned = sum(max(0, proof.rss_before_bytes - proof.rss_after_bytes) for _, proof in proofs)
+        pause = max(proof.collect_ns for _, proof in proofs)
+        words = f"profiler released on {len(proofs)} ranks: 0 holders left, {returned / 1e6:.0f} MB returned"
+        return [Check(key="release", ok=True, message=f"{words}, gc.collect() {pause / 1e6:.0f} ms")]
+    if not proofs:
+        return [Check(key="release", ok=False, message="no rank reported that its profiler was released")]
+    return [
+        Check(key="release", ok=False, message=f"PROFILER NOT RELEASED on rank {rank}: held by {_holders(proof)}")
+        for rank, proof in held
+    ]
+
+
+def _holders(proof: ReleaseProof) -> str:
+    return "; ".join(proof.holders) or f"somebody unknown ({proof.note or 'no holder was found'})"
+
+
+def _release_findings(session: Session) -> list[Finding]:
+    return [
+        Finding(
+            code="DSV002",
+            severity=Severity.ERROR,
+            message=f"the stopped profiler of rank {record.coordinates.rank} is still alive",
+            evidence={"rank": record.coordinates.rank, "holders": record.release.holders},
+            cost_reason="not a matter of time: a late destruction can crash the process (sglang #29202)",
+            fix="drop the reference that the holder chain names",
+            fingerprint=f"DSV002-{record.coordinates.rank}",
+        )
+        for record in session.ranks
+        if record.release is not None and not record.release.freed
+    ]
+
+
+def _throughput(session: Session, *, with_acceptance: bool = False) -> list[Metric]:
+    work = session.workload
+    rate = work.get("tokens_per_second")
+    metrics = [
+        Metric("tokens_per_second", "tokens/s", None if rate is None else round(rate, 1), "ratio", "unprofiled pass")
+    ]
+    if with_acceptance:
+        accept = work.get("accept_length")
+        reason = "bonus token included" if accept is not None else "no drafts"
+        value = None if accept is None else round(accept, 4)
+        metrics.append(Metric("accept_length", "accept length", value, "tokens", reason))
+    return metrics
+
+
+def _run_facts(folder: Path, session: Session) -> dict[str, Any]:
+    return {
+        "session": {"id": session.id, "path": str(folder), "outcome": session.outcome.value},
+        "workload": session.workload,
+        "tokens_sha256": session.workload.get("tokens_sha256"),
+        "unprofiled_step_ns": session.workload.get("step_ns"),
+        "release": [
+            {"rank": record.coordinates.rank, **msgspec.to_builtins(record.release)}
+            for record in session.ranks
+            if record.release is not None
+        ],
+        "overhead": [
+            {"rank": record.coordinates.rank, **msgspec.to_builtins(record.overhead)}
+            for record in session.ranks
+            if record.overhead is not None
+        ],
+    }
+
+
+def _next(session: Session) -> str:
+    if not session.workload.get("exact_num_tokens"):
+        return "dsv4prof run --profile --exact-num-tokens"
+    return f"dsv4prof sessions show {session.id}"
