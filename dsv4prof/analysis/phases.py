@@ -101,7 +101,7 @@ def _section(kind: str, times: list[StepTimes], ranks: int) -> Section:
         columns=_COLUMNS,
         rows=rows,
         note=f"{len(times)} {name} on {ranks} {'rank' if ranks == 1 else 'ranks'}; "
-        "host time; a step lasts until the next one starts; mean over all of them, p50 and p99 over those with the phase",
+        "host time; a step lasts until the next one starts; mean over all, p50 and p99 over those with the phase",
     )
 
 

@@ -22,9 +22,9 @@ def get(code: str) -> Rule:
         raise UsageError(f"there is no rule {code!r}", hint=f"known codes: {', '.join(sorted(_RULES))}") from None
 
 
-def all_rules() -> list[Rule]:
+def all() -> list[Rule]:
     """Every rule, by code."""
     return [_RULES[code] for code in sorted(_RULES)]
 
 
-__all__ = ["Rule", "all_rules", "get"]
+__all__ = ["Rule", "all", "get"]

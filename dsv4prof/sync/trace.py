@@ -21,7 +21,7 @@ from dsv4prof.sync.gpu_reads import gpu_reads
 from dsv4prof.sync.read import Read
 from dsv4prof.trace.index import RankIndex, TraceIndex
 
-CPU_REASON = "CPU run: nothing blocks here; on a GPU this read would"
+CPU_REASON = "CPU run: nothing blocks here; on a GPU each would"
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
     else:
         evidence["certainty"] = first.reading.certainty
     per_call = evidence["per_call"]
-    message = key.what + (f": {per_call:g} host reads a call" if per_call != 1 else "")
+    message = key.what + (f": {per_call:g} host reads a call" if per_call != 1 else "") + _outlier(reads)
     return Finding(
         code=key.code,
         severity=get(key.code).severity if certain and not key.outside else Severity.NOTE,
@@ -100,6 +100,13 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
         fix=first.reading.fix,
         fingerprint=_fingerprint(key),
     )
+
+
+def _outlier(reads: list[tuple[RankIndex, Read]]) -> str:
+    """A mean that one wait decides (often the first step of a recording) is not what every step pays."""
+    waits = [read.blocked_ns or 0 for _, read in reads]
+    longest, total = max(waits), sum(waits)
+    return "; one wait is over half of the cost" if len(waits) > 3 and longest * 2 > total else ""
 
 
 def _evidence(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]]) -> dict[str, Any]:

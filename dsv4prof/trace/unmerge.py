@@ -31,6 +31,7 @@ class _RankHeader(msgspec.Struct):
     rows: list[MergedTrack]
     tracks: list[TrackInfo]
     metadata: dict[str, Any]
+    markers: list[Instant] = []
 
 
 class _Header(msgspec.Struct):
@@ -88,7 +89,7 @@ class _Builder:
         shared = {info.track: info.track for info in header.tracks}
         self.source = {(row.pid, row.tid): shared.get(row.source, row.source) for row in header.rows}
         self.slices: list[Slice] = []
-        self.instants: list[Instant] = []
+        self.instants: list[Instant] = list(header.markers)
         self.counters: list[Counter] = []
         self.flows: list[FlowPoint] = []
         self.asyncs: list[AsyncPoint] = []

@@ -17,12 +17,13 @@ from isal import isal_zlib
 
 from dsv4prof import __version__
 from dsv4prof.errors import OutputError
-from dsv4prof.model.event import Track
+from dsv4prof.model.event import Instant, Track
 from dsv4prof.model.trace import MergedRank, MergedTrace
 from dsv4prof.trace.lanes import by_track
 
 MERGED_SCHEMA = "dsv4prof.merged/1"
 _CHUNK = 1 << 20
+_WINDOW_MARKERS = ("Iteration Start: ", "Record Window End")
 
 
 def write_chrome_json(merged: MergedTrace, path: str | Path) -> Path:
@@ -68,6 +69,7 @@ def merged_metadata(merged: MergedTrace) -> dict[str, Any]:
                 "rows": rank.rows,
                 "tracks": trace.tracks,
                 "metadata": trace.metadata,
+                "markers": [point for point in trace.instants if is_window_marker(point)],
                 "counts": _counts(rank),
             }
         )
@@ -78,6 +80,14 @@ def merged_metadata(merged: MergedTrace) -> dict[str, Any]:
         "clocks": merged.clocks,
         "ranks": ranks,
     }
+
+
+def is_window_marker(point: Instant) -> bool:
+    """Kineto's two marks of the recording window, which would fill two process rows a rank with nothing to see.
+
+    They travel in the merged file's own metadata, and come back when it is loaded.
+    """
+    return isinstance(point.track.pid, str) and point.args is None and point.name.startswith(_WINDOW_MARKERS)
 
 
 def _counts(rank: MergedRank) -> dict[str, int]:
@@ -138,6 +148,7 @@ class _RankWriter:
         self.origin_ns = origin_ns
         self.place = {row.source: b'"pid":%d,"tid":%d' % (row.pid, row.tid) for row in rank.rows if row.lane == 1}
         self.pid = {row.source: row.pid for row in rank.rows}
+        self.instants = [point for point in rank.trace.instants if not is_window_marker(point)]
         self.text: dict[str, bytes] = {}
 
     def lines(self) -> Iterator[bytes]:
@@ -157,7 +168,10 @@ class _RankWriter:
 
     def _metadata(self) -> Iterator[bytes]:
         described: set[int] = set()
+        used = self._used_tracks()
         for row in self.rank.rows:
+            if row.source not in used:
+                continue
             place = b'"pid":%d,"tid":%d' % (row.pid, row.tid)
             if row.pid not in described:
                 described.add(row.pid)
@@ -169,6 +183,13 @@ class _RankWriter:
                 yield _meta(b"thread_name", place, {"name": row.thread_name})
             if row.thread_sort is not None:
                 yield _meta(b"thread_sort_index", place, {"sort_index": row.thread_sort})
+
+    def _used_tracks(self) -> set[Track]:
+        trace = self.trace
+        used = {event.track for event in trace.slices}
+        for points in (self.instants, trace.counters, trace.flows, trace.asyncs):
+            used.update(point.track for point in points)
+        return used
 
     def _slices(self) -> Iterator[bytes]:
         """Parents before children on every track: Perfetto keeps file order among equal times."""
@@ -188,7 +209,7 @@ class _RankWriter:
                 )
 
     def _points(self) -> Iterator[bytes]:
-        for point in self.trace.instants:
+        for point in self.instants:
             yield b'{"ph":"i","s":%b,"cat":%b,"name":%b,%b,"ts":%b%b}' % (
                 self._word(point.scope),
                 self._word(point.category),
