@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from isal import isal_zlib
 
-from dsv4prof import __version__
 from dsv4prof.errors import OutputError
 from dsv4prof.model.event import Instant, Track
 from dsv4prof.model.trace import MergedRank, MergedTrace
@@ -75,11 +75,18 @@ def merged_metadata(merged: MergedTrace) -> dict[str, Any]:
         )
     return {
         "schema": MERGED_SCHEMA,
-        "version": __version__,
+        "version": _version(),
         "missing_ranks": merged.missing_ranks,
         "clocks": merged.clocks,
         "ranks": ranks,
     }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("dsv4prof")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def is_window_marker(point: Instant) -> bool:
