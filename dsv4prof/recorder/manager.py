@@ -170,11 +170,6 @@ class Recorder:
             self._finish(f"the block ended with {kind.__name__}: {error}" if kind is not None else self._stop_reason)
         if error is None and self.failure is not None:
             raise self.failure
-        if error is None and self._proof is not None and not self._proof.freed:
-            raise LifetimeError(
-                f"the profiler is still alive after its release: {'; '.join(self._proof.holders)}",
-                hint="drop that reference; until then the profiler is destroyed at a random later moment",
-            )
 
     def _advance(self) -> None:
         """Open what the next step needs to have open."""

@@ -13,14 +13,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
-from dsv4prof.errors import InputError, OutputError, UsageError
+from dsv4prof.errors import InputError, LifetimeError, OutputError, UsageError
 from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
 from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.backends.kineto import KinetoBackend
@@ -52,7 +52,18 @@ def record(
     """
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)
-    folder = _session_folder(chosen, me, name, Path(root), session)
+    folder = agree_on_session(
+        me,
+        Path(root),
+        lambda: create_session(
+            Path(root),
+            name=name,
+            world_size=me.world_size or 1,
+            command=sys.argv,
+            plan=msgspec.to_builtins(chosen),
+        ),
+        given=session,
+    )
     sink = RankSink(folder, me)
     backend = KinetoBackend(chosen, metadata=trace_metadata(me, folder))
     try:
@@ -60,6 +71,16 @@ def record(
             yield recorder
     finally:
         assemble(folder)
+    require_freed(recorder)
+
+
+def require_freed(recorder: Recorder) -> None:
+    """Raises LifetimeError with the holders' names when the profiler survived its release; the trace is saved."""
+    if recorder.proof is not None and not recorder.proof.freed:
+        raise LifetimeError(
+            f"the profiler is still alive after its release: {'; '.join(recorder.proof.holders)}",
+            hint="drop that reference; until then the profiler is destroyed at a random later moment",
+        )
 
 
 def coordinates_from(environment: Mapping[str, str]) -> RankCoordinates:
@@ -80,30 +101,29 @@ def trace_metadata(me: RankCoordinates, folder: Path) -> dict[str, object]:
     return {"session": folder.name, "rank": me.rank, "world_size": me.world_size, "host": me.host}
 
 
-def _session_folder(
-    plan: RecordPlan, me: RankCoordinates, name: str, root: Path, session: Path | str | None
+def agree_on_session(
+    me: RankCoordinates, root: Path, make: Callable[[], Path], *, given: Path | str | None = None
 ) -> Path:
-    given = session or os.environ.get(SESSION_VARIABLE)
-    if given:
-        folder = Path(given)
+    """One folder for all ranks of a launch: `given`, or DSV4PROF_SESSION, or the one that rank 0 now makes.
+
+    Raises InputError when the named folder is no session, OutputError when rank 0 is not heard of.
+    """
+    named = given or os.environ.get(SESSION_VARIABLE)
+    if named:
+        folder = Path(named)
         if not (folder / MANIFEST_NAME).is_file():
             raise InputError(
                 f"{folder} is no session: it has no {MANIFEST_NAME}", hint=f"unset {SESSION_VARIABLE} to make a new one"
             )
         return folder
-    world = me.world_size or 1
-    if world == 1:
-        return _new_session(plan, world, name, root)
+    if (me.world_size or 1) == 1:
+        return make()
     note = _agreement(root)
-    if me.rank == 0:
-        folder = _new_session(plan, world, name, root)
-        write_atomic(note, str(folder.resolve()).encode())
-        return folder
-    return _await_folder(note, me)
-
-
-def _new_session(plan: RecordPlan, world: int, name: str, root: Path) -> Path:
-    return create_session(root, name=name, world_size=world, command=sys.argv, plan=msgspec.to_builtins(plan))
+    if me.rank != 0:
+        return _await_folder(note, me)
+    folder = make()
+    write_atomic(note, str(folder.resolve()).encode())
+    return folder
 
 
 def _agreement(root: Path) -> Path:

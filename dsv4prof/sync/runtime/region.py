@@ -76,7 +76,7 @@ class RegionCalls:
 def _watching(base: Any, note: Callable[[Any, dict[str, Any]], None]) -> Any:
     """A dispatch mode that notes each call and lets it pass; made here, because its base class needs torch."""
 
-    class Watching(base):  # type: ignore[misc]
+    class Watching(base):
         def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
             keywords = kwargs or {}
             note(func, keywords)

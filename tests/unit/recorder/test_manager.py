@@ -16,6 +16,7 @@ from dsv4prof.recorder.backends import Remains
 from dsv4prof.recorder.manager import Recorder, State
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.standalone import require_freed
 
 
 class Thing:
@@ -202,8 +203,10 @@ def test_two_recorders_at_once_are_refused_and_the_first_goes_on(sink: RankSink,
 def test_release_is_idempotent_and_a_held_profiler_is_loud(sink: RankSink) -> None:
     backend = FakeBackend()
     held = backend.thing
-    with pytest.raises(LifetimeError, match="still alive") as caught, Recorder(RecordPlan(), sink, backend) as recorder:
+    with Recorder(RecordPlan(), sink, backend) as recorder:
         pass
+    with pytest.raises(LifetimeError, match="still alive") as caught:
+        require_freed(recorder)
     assert "local variable 'held'" in str(caught.value)
     assert sink.record.release is not None
     assert not sink.record.release.freed

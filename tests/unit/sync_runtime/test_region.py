@@ -53,8 +53,8 @@ def test_the_call_its_line_and_its_keywords(tmp_path: Path, exact: bool, keyword
     module = builder_in(tmp_path, BUILDER)
     (site,) = sites_of(module, exact=exact, times=2)
     assert site == CallSite(
-        region="attach_prefill_meta", op="aten::repeat_interleave", overload="Tensor", file=str(tmp_path / "metadata.py"),
-        line=CALL_LINE, function="attach", calls=2, keywords=keywords,
+        region="attach_prefill_meta", op="aten::repeat_interleave", overload="Tensor",
+        file=str(tmp_path / "metadata.py"), line=CALL_LINE, function="attach", calls=2, keywords=keywords,
     )  # fmt: skip
 
 

@@ -1,0 +1,146 @@
+"""The embedded engine as a target: the only module of the toolkit that imports it, and only when it runs.
+
+The leader that starts ranks stays without torch: what it can refuse it refuses here before anything is started.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dsv4prof.errors import InputError, UsageError
+from dsv4prof.model.session import RankCoordinates
+from dsv4prof.target.control import StopControl
+from dsv4prof.target.hooks import ProfilingHooks
+from dsv4prof.target.prompts import encode_prompts, read_prompts
+from dsv4prof.target.serving import Progress, RankServing, rank_sink
+from dsv4prof.target.spec import RunSpec
+from dsv4prof.target.workload import Workload
+
+BUNDLED_MODELS = ("dsv4-tiny",)
+_COLLECTIVE_TIMEOUT_S = 300.0
+
+
+def check(spec: RunSpec) -> None:
+    """What can be refused without torch, before anything is started or written. Raises UsageError or InputError."""
+    from dsv4_engine.config import ModelConfig
+    from dsv4_engine.errors import EngineError
+
+    read_prompts(spec.prompts, 1)
+    if spec.model in BUNDLED_MODELS:
+        return
+    folder = Path(spec.model)
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no model {spec.model}", hint=f"give a checkpoint folder, or one of {', '.join(BUNDLED_MODELS)}"
+        )
+    try:
+        config = ModelConfig.from_folder(folder)
+    except EngineError as error:
+        raise InputError(error.message, hint=error.hint) from error
+    if config.num_attention_heads % spec.tp:
+        raise UsageError(
+            f"{config.num_attention_heads} attention heads cannot be split over {spec.tp} ranks",
+            hint="choose a number of ranks that divides the heads",
+        )
+
+
+def serve_rank(
+    spec: RunSpec,
+    me: RankCoordinates,
+    folder: Path,
+    *,
+    init_method: str,
+    control: StopControl,
+    threads: int,
+    progress: Progress,
+) -> bool:
+    """One rank's whole life in the session's folder; False when it was interrupted.
+
+    Raises UsageError for what the engine refuses before its first step; any other exception comes later, with the
+    rank's record written.
+    """
+    import torch
+
+    from dsv4_engine.errors import EngineError
+    from dsv4_engine.parallel.group import close
+
+    torch.set_num_threads(threads)
+    sink = rank_sink(folder, me)
+    progress("loading the model")
+    hooks = ProfilingHooks()
+    joined = False
+    try:
+        group = _join(spec, me, init_method)
+        joined = True
+        engine, prompts = _load(spec, hooks, group)
+        workload = Workload(engine, prompts, max_new_tokens=spec.max_new_tokens, control=control)
+        serving = RankServing(workload, hooks, sink, facts=_facts(spec, engine), progress=progress)
+        done = serving.run(spec.plan if spec.profile else None)
+    except EngineError as error:
+        # A rank that cannot join has lost another one, whose own error says why.
+        if control.steps_begun or not joined:
+            raise
+        raise UsageError(error.message, hint=error.hint) from error
+    close(group)
+    return done
+
+
+def _join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
+    import torch
+
+    from dsv4_engine.parallel.group import TensorParallelGroup, init_process_group
+
+    if spec.tp == 1:
+        return TensorParallelGroup.single()
+    return init_process_group(
+        rank=me.rank,
+        size=spec.tp,
+        device=torch.device(_device(spec, me)),
+        init_method=init_method,
+        timeout_s=_COLLECTIVE_TIMEOUT_S,
+    )
+
+
+def _load(spec: RunSpec, hooks: ProfilingHooks, group: Any) -> tuple[Any, list[list[int]]]:
+    """The engine with its weights, and the workload's prompts as token ids."""
+    from dsv4_engine.checkpoint.load import load_config
+    from dsv4_engine.engine import Engine
+    from dsv4_engine.options import EngineOptions
+
+    config = load_config(spec.model)
+    texts = read_prompts(spec.prompts, spec.requests)
+    prompts = encode_prompts(texts, spec.model, bos_token_id=config.bos_token_id)
+    longest = max(map(len, prompts)) + spec.max_new_tokens
+    options = EngineOptions(
+        model=spec.model,
+        device=_device(spec, RankCoordinates(rank=group.rank)),
+        dtype=spec.dtype,
+        num_drafts=spec.num_drafts,
+        max_requests=spec.max_requests,
+        chunk_tokens=spec.chunk_tokens,
+        context_len=spec.context_len or min(longest, config.max_position_embeddings),
+        exact_num_tokens=spec.exact_num_tokens,
+    )
+    return Engine(options, hooks=hooks, group=group), prompts
+
+
+def _device(spec: RunSpec, me: RankCoordinates) -> str:
+    """One GPU a rank; the CPU is shared."""
+    return spec.torch_device if spec.device == "cpu" else f"{spec.torch_device}:{me.rank}"
+
+
+def _facts(spec: RunSpec, engine: Any) -> dict[str, Any]:
+    """What the engine made of the request, for the manifest."""
+    from dsv4_engine.engine import BACKEND
+
+    config = engine.config
+    return {
+        "model": spec.model,
+        "model_description": (
+            f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+            f"{config.n_routed_experts} experts, vocabulary {config.vocab_size}"
+        ),
+        "backend": BACKEND,
+        "context_len": engine.context_len,
+    }

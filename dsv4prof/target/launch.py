@@ -1,0 +1,133 @@
+"""From a spec to a session: checked, started, watched, put together, and every failure told in one sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dsv4prof.errors import InterruptedRunError, UsageError
+from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, Session
+from dsv4prof.recorder.sessions import assemble, create_session, record_of
+from dsv4prof.recorder.sink import write_record
+from dsv4prof.recorder.standalone import agree_on_session, coordinates_from
+from dsv4prof.target.control import StopControl, clear_stop
+from dsv4prof.target.engine import check, serve_rank
+from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
+from dsv4prof.target.ranks import choose_port, run_ranks
+from dsv4prof.target.serving import Progress
+from dsv4prof.target.spec import RunSpec
+
+_OTHERS_PATIENCE_S = 60.0
+
+
+def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path, Session]:
+    """Serve `spec` on the embedded engine, recorded when `spec.profile`; the session's folder and manifest.
+
+    Starts `spec.tp` processes, or is one of torchrun's ranks when RANK and WORLD_SIZE say so. `progress` hears what
+    begins. Nothing is printed.
+    Raises UsageError, InputError or OutputError for what is refused, with no folder left behind; RankFailedError when a
+    rank died and InterruptedRunError after Ctrl-C, both with what was recorded kept and in the manifest.
+    """
+    check(spec)
+    me = coordinates_from(os.environ)
+    if (me.world_size or 1) > 1:
+        return _run_as_rank(spec, me, progress)
+    port = choose_port(spec.port)
+    folder = _new_session(spec)
+    exits, interrupted = run_ranks(spec, folder, port=port, progress=progress)
+    refusal = next((item.failure for item in exits if item.failure is not None and item.failure.refused), None)
+    if refusal is not None and not any(item.status < 0 and not item.ended_by_leader for item in exits):
+        shutil.rmtree(folder)
+        raise refusal.as_error()
+    session = _conclude(spec, folder, exits)
+    kept = _kept(folder, session)
+    if interrupted:
+        raise InterruptedRunError("interrupted; what was recorded has been saved", hint=kept)
+    if (cause := root_cause(exits)) is not None:
+        raise as_rank_failed(cause, kept)
+    return folder, session
+
+
+def _new_session(spec: RunSpec) -> Path:
+    return create_session(
+        Path(spec.root),
+        name=spec.name or Path(spec.model).name,
+        world_size=spec.tp,
+        command=spec.command,
+        plan=msgspec.to_builtins(spec.plan) if spec.profile else {},
+        settings=spec.settings,
+    )
+
+
+def _conclude(spec: RunSpec, folder: Path, exits: list[RankExit]) -> Session:
+    """Write down for the ranks that could not do so themselves, and put the manifest together."""
+    for item in exits:
+        failure_path(folder, item.rank).unlink(missing_ok=True)
+        record = record_of(folder, item.rank)
+        if record is None:
+            lost = RankCoordinates(rank=item.rank, world_size=spec.tp, tp=item.rank)
+            write_record(folder, RankRecord(coordinates=lost, outcome=Outcome.MISSING, reason=item.how))
+        elif record.outcome is Outcome.RECORDING:
+            changed = msgspec.structs.replace(record, outcome=Outcome.INCOMPLETE, reason=item.how)
+            write_record(folder, changed)
+    clear_stop(folder)
+    for part in folder.glob(".*.part"):
+        part.unlink()
+    return assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+
+
+def _workload(spec: RunSpec, first: RankRecord | None) -> dict[str, Any]:
+    """What was served and how fast, from rank 0's unprofiled pass."""
+    facts = first.facts if first is not None else {}
+    return {
+        "model": spec.model,
+        "requests": spec.requests,
+        "max_requests": spec.max_requests,
+        "max_new_tokens": spec.max_new_tokens,
+        "drafts": spec.num_drafts,
+        "tp": spec.tp,
+        "device": spec.device,
+        "dtype": spec.dtype,
+        "exact_num_tokens": spec.exact_num_tokens,
+        **{key: value for key, value in facts.items() if key != "gates"},
+    }
+
+
+def _kept(folder: Path, session: Session) -> str:
+    traces = [record.trace for record in session.ranks if record.trace is not None]
+    if not traces:
+        return f"no trace was saved; the ranks' logs are in {folder}"
+    return f"{len(traces)} of {session.world_size} traces are in {folder}: dsv4prof merge {session.id} --allow-partial"
+
+
+def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tuple[Path, Session]:
+    """This process is one of torchrun's ranks; rank 0 waits for the others' records and leaves the manifest."""
+    if spec.tp != me.world_size:
+        raise UsageError(
+            f"torchrun started {me.world_size} ranks and {spec.tp} are asked for", hint=f"give tp {me.world_size}"
+        )
+    me = msgspec.structs.replace(me, tp=me.rank, device=spec.device)
+    folder = agree_on_session(me, Path(spec.root), lambda: _new_session(spec))
+    serve_rank(
+        spec,
+        me,
+        folder,
+        init_method="env://",
+        control=StopControl(folder, me.rank),
+        threads=int(os.environ.get("OMP_NUM_THREADS", "1")),
+        progress=progress if me.rank == 0 else lambda event: None,
+    )
+    deadline = time.monotonic() + _OTHERS_PATIENCE_S
+    while me.rank == 0 and time.monotonic() < deadline and not _all_reported(folder, spec.tp):
+        time.sleep(0.05)
+    return folder, assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+
+
+def _all_reported(folder: Path, world: int) -> bool:
+    records = [record_of(folder, rank) for rank in range(world)]
+    return all(record is not None and record.outcome is not Outcome.RECORDING for record in records)

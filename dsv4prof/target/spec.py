@@ -1,0 +1,53 @@
+"""One run of the embedded engine, as plain values that travel from the leader to every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dsv4prof.errors import UsageError
+from dsv4prof.recorder.plan import RecordPlan
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to serve, on what, and what to record of it.
+
+    `requests` requests are served from `prompts` (a text file of prompts separated by lines of `---`, used again from
+    the start when there are fewer; None = bundled ones), at most `max_requests` at a time, `max_new_tokens` tokens
+    each. A recording longer than the workload serves it again until the window is full.
+    `port` is the ranks' rendezvous on 127.0.0.1, 0 picks a free one. `root` is the folder that holds sessions.
+    `settings` maps a name to [value, source] and `command` is the command line; both go into the manifest as they are.
+    """
+
+    model: str = "dsv4-tiny"
+    device: str = "cpu"
+    dtype: str = "float32"
+    tp: int = 1
+    num_drafts: int = 3
+    exact_num_tokens: bool = False
+    requests: int = 16
+    max_requests: int = 4
+    max_new_tokens: int = 24
+    chunk_tokens: int = 128
+    context_len: int | None = None
+    prompts: str | None = None
+    profile: bool = False
+    plan: RecordPlan = RecordPlan()
+    root: str = "traces/local"
+    name: str | None = None
+    port: int = 0
+    settings: dict[str, Any] = {}
+    command: list[str] = []
+
+    def __post_init__(self) -> None:
+        for field in ("tp", "requests", "max_requests", "max_new_tokens", "chunk_tokens"):
+            if getattr(self, field) < 1:
+                raise UsageError(f"{field} is {getattr(self, field)}", hint="give 1 or more")
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"port {self.port} is not between 0 and 65535", hint="0 picks a free port")
+
+    @property
+    def torch_device(self) -> str:
+        """torch's name of the device: HIP devices are called cuda there."""
+        return self.device.replace("hip", "cuda")
