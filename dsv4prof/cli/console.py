@@ -70,7 +70,7 @@ def guarded(call: Callable[[], int | None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except _usage_errors() as problem:
-        error(problem.format_message(), _usage_hint(problem))
+        error(_usage_message(problem), _usage_hint(problem))
         return 2
     except Exception as problem:  # noqa: BLE001  the outermost frame: nobody above could handle it
         if os.environ.get(DEBUG_ENV):
@@ -88,8 +88,13 @@ def _usage_errors() -> type[Exception]:
     try:
         from typer._click.exceptions import ClickException
     except ImportError:
-        from click.exceptions import ClickException  # type: ignore[no-redef,assignment]
+        from click.exceptions import ClickException  # type: ignore[assignment]
     return ClickException
+
+
+def _usage_message(problem: Exception) -> str:
+    message: str = problem.format_message()  # type: ignore[attr-defined]
+    return message
 
 
 def _usage_hint(problem: Exception) -> str | None:
