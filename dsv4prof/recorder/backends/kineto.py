@@ -61,7 +61,7 @@ class KinetoBackend:
             with_stack=self._plan.with_stack,
         )
         # Metadata is pasted into the file unchecked: only our own JSON text goes there.
-        profiler.preset_metadata_json("dsv4prof", json.dumps(self._metadata))
+        profiler.preset_metadata_json("dsv4prof_rank", json.dumps(self._metadata))
         self._profiler = profiler
         profiler.prepare_trace()
 

@@ -67,7 +67,7 @@ def test_metadata_names_the_rank(tmp_path: Path) -> None:
     with recorder:
         work()
     assert recorder._sink.trace_path.name == "rank3.trace.json.gz"
-    assert json.loads(gzip.decompress(recorder._sink.trace_path.read_bytes()))["dsv4prof"] == {"rank": 3}
+    assert json.loads(gzip.decompress(recorder._sink.trace_path.read_bytes()))["dsv4prof_rank"] == {"rank": 3}
 
 
 @pytest.mark.parametrize("collector", ["enabled", "disabled", "frozen"])
