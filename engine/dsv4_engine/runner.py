@@ -27,7 +27,7 @@ __all__ = ["CacheShape", "ModelRunner", "MtpOutput", "TargetOutput"]
 
 @dataclass(frozen=True)
 class TargetOutput:
-    """logits: (R, V) float32 of the asked rows. streams: (T, hc, D) before the stream head, what the MTP layer reads."""
+    """logits: (R, V) float32 of the asked rows. streams: (T, hc, D) before the stream head, for MTP."""
 
     logits: torch.Tensor
     streams: torch.Tensor

@@ -19,7 +19,9 @@ from dsv4_engine.parallel.group import TensorParallelGroup
 class Block:
     """The weights of `layers.N` or `mtp.0`; `layer_id` decides its compression ratio and kind of router."""
 
-    def __init__(self, config: ModelConfig, weights: WeightReader, *, layer_id: int, group: TensorParallelGroup) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: WeightReader, *, layer_id: int, group: TensorParallelGroup
+    ) -> None:
         self._eps = config.rms_norm_eps
         self._attn_hc = HyperConnection(config, weights, "hc_attn")
         self._ffn_hc = HyperConnection(config, weights, "hc_ffn")

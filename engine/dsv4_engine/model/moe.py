@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch.nn import functional as F
 
@@ -12,6 +14,12 @@ from dsv4_engine.parallel.group import TensorParallelGroup
 
 _DENSE_MAX_EXPERTS = 32
 """Up to here every expert computes every row as one large product, and rows it was not chosen for count zero."""
+
+
+def gated_hidden(x: torch.Tensor, gate_up: torch.Tensor, limit: float) -> torch.Tensor:
+    """One expert's hidden layer, (R, D) and (2I, D) -> (R, I) float32."""
+    gate, up = F.linear(x, gate_up).chunk(2, -1)
+    return swiglu(gate, up, limit)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor, limit: float) -> torch.Tensor:
@@ -68,7 +76,7 @@ class MixtureOfExperts:
             routed = self._dense(x, experts, weights)
         else:
             routed = self._grouped(x, experts, weights)
-        shared = swiglu(*F.linear(x, self._shared_up).chunk(2, 1), self._limit).to(x.dtype)
+        shared = gated_hidden(x, self._shared_up, self._limit).to(x.dtype)
         output = self._group.all_reduce(routed) + F.linear(shared, self._shared_down)
         record("moe_out", output)
         return output
@@ -90,11 +98,11 @@ class MixtureOfExperts:
         ).tolist()
         routed = torch.zeros(len(x), x.shape[1], device=x.device)
         share = weights.flatten()[order, None]
-        for local, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for local, (start, stop) in enumerate(pairwise(bounds)):
             if start == stop:
                 continue
             rows = row[start:stop]
-            hidden = swiglu(*F.linear(x[rows], self._up[local]).chunk(2, 1), self._limit) * share[start:stop]
+            hidden = gated_hidden(x[rows], self._up[local], self._limit) * share[start:stop]
             routed.index_add_(0, rows, (hidden.to(x.dtype) @ self._down[local]).float())
         return routed.to(x.dtype)
 

@@ -1,0 +1,120 @@
+"""Small models and hand-made batches for tests of the engine's forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import torch
+from dsv4_engine.batch import ForwardBatch
+from dsv4_engine.checkpoint.load import load_checkpoint
+from dsv4_engine.config import ModelConfig
+from dsv4_engine.hooks import NullHooks, StepHooks
+from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.phase import Phase
+from dsv4_engine.runner import CacheShape, ModelRunner
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dsv4_tiny"
+CPU = torch.device("cpu")
+
+Part = tuple[int, int, torch.Tensor]
+"""One request's rows: cache slot, position of the first row, token ids."""
+
+
+def make_batch(*parts: Part, phase: Phase = Phase.PREFILL) -> ForwardBatch:
+    extend = tuple(len(ids) for _, _, ids in parts)
+    ends = tuple(start + len(ids) for _, start, ids in parts)
+    return ForwardBatch(
+        phase=phase,
+        input_ids=torch.cat([ids for _, _, ids in parts]),
+        positions=torch.cat([torch.arange(start, start + len(ids)) for _, start, ids in parts]),
+        req_slots=torch.tensor([slot for slot, _, _ in parts]),
+        seq_lens=torch.tensor(ends),
+        extend_lens=torch.tensor(extend),
+        num_tokens=sum(extend),
+        seq_lens_host=ends,
+        extend_lens_host=extend,
+    )
+
+
+def make_runner(
+    config: ModelConfig,
+    weights: dict[str, torch.Tensor],
+    *,
+    context_len: int = 400,
+    max_requests: int = 4,
+    num_draft_tokens: int = 4,
+    exact: bool = True,
+    hooks: StepHooks | None = None,
+    group: TensorParallelGroup | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> ModelRunner:
+    torch.set_num_threads(1)
+    return ModelRunner(
+        config,
+        weights,
+        group=group or TensorParallelGroup.single(),
+        device=CPU,
+        dtype=dtype,
+        cache=CacheShape(max_requests=max_requests, context_len=context_len, num_draft_tokens=num_draft_tokens),
+        exact_num_tokens=exact,
+        hooks=hooks or NullHooks(),
+    )
+
+
+def golden_runner(**options: object) -> ModelRunner:
+    config, weights = load_checkpoint(GOLDEN)
+    return make_runner(config, weights, **options)  # type: ignore[arg-type]
+
+
+def poison(runner: ModelRunner) -> None:
+    """Fill every cache with NaN: whatever reads a row that its request has not written shows it."""
+    for pool in (*runner._pools, *filter(None, (runner._mtp_pool,))):
+        pool.window.fill_(float("nan"))
+        for compressor in filter(None, (pool.attention, pool.indexer)):
+            compressor.entries.fill_(float("nan"))
+            compressor.state.fill_(float("nan"))
+
+
+def run_chunks(
+    runner: ModelRunner, ids: torch.Tensor, sizes: Iterable[int], *, slot: int = 0, start: int = 0
+) -> torch.Tensor:
+    """Logits (T, V) of `ids` computed in chunks of the given sizes, the last one repeated until all is done."""
+    logits, size, remaining = [], 0, iter(sizes)
+    while start < len(ids):
+        size = next(remaining, size)
+        chunk = ids[start : start + size]
+        logits.append(runner.forward_target(make_batch((slot, start, chunk))).logits)
+        start += len(chunk)
+    return torch.cat(logits)
+
+
+def worst(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest absolute difference; NaN anywhere counts as infinitely wrong."""
+    assert actual.shape == expected.shape, (actual.shape, expected.shape)
+    return (actual - expected).abs().nan_to_num(nan=float("inf")).max().item()
+
+
+def random_ids(length: int, vocab: int = 320, *, seed: int) -> torch.Tensor:
+    return torch.randint(0, vocab, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+class SpanHooks(NullHooks):
+    """Runs a given context manager inside each span of one name, and counts them."""
+
+    def __init__(self, name: str, inside: Sequence[AbstractContextManager[object]] = ()) -> None:
+        self.name, self.entered, self._inside = name, 0, inside
+
+    @contextmanager
+    def span(self, name):  # type: ignore[override]
+        if name != self.name:
+            yield
+            return
+        self.entered += 1
+        from contextlib import ExitStack
+
+        with ExitStack() as stack:
+            for manager in self._inside:
+                stack.enter_context(manager)
+            yield

@@ -1,0 +1,123 @@
+"""However a prompt is cut, batched, drafted and rolled back: the caches give what recomputing from scratch gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from engine_batches import golden_runner, make_batch, poison, random_ids, run_chunks, worst
+
+LENGTH = 300
+SAME = 2e-5
+"""float32 sums of other lengths differ by a few 1e-6; a wrong key shows as 1e-2 or more."""
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return golden_runner()
+
+
+@pytest.fixture(scope="module")
+def prompt():
+    return random_ids(LENGTH, seed=7)
+
+
+@pytest.fixture(scope="module")
+def full(runner, prompt):
+    return runner.forward_target(make_batch((0, 0, prompt)))
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 31, 32, 33, 64, 127, 128, 129, 257, LENGTH])
+def test_any_chunk_size_equals_one_prefill(runner, prompt, full, size):
+    poison(runner)
+    assert worst(run_chunks(runner, prompt, [size], slot=2), full.logits) < SAME
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 5, 8, 13, 21, 34, 55, 89), (126, 1, 1, 1, 128, 1), (7, 121, 2, 126, 1)])
+def test_uneven_chunks_equal_one_prefill(runner, prompt, full, sizes):
+    poison(runner)
+    assert worst(run_chunks(runner, prompt, sizes, slot=1), full.logits) < SAME
+
+
+def test_row_by_row_decode_equals_one_prefill(runner, prompt, full):
+    poison(runner)
+    assert worst(run_chunks(runner, prompt, [1]), full.logits) < SAME
+
+
+def test_a_reused_slot_shows_nothing_of_its_last_request(runner, prompt, full):
+    run_chunks(runner, random_ids(390, seed=1), [50], slot=3)
+    assert worst(run_chunks(runner, prompt, [90, 1, 1, 60], slot=3), full.logits) < SAME
+
+
+@pytest.mark.parametrize("start", [*range(118, 131), *range(244, 258), 1, 4, 29, 30, 31])
+def test_rejected_rows_are_overwritten_by_the_true_ones(runner, prompt, full, start):
+    poison(runner)
+    run_chunks(runner, prompt[:start], [64])
+    wrong = random_ids(4, seed=start)
+    rows = []
+    position = start
+    for accepted in (1, 2, 1, 3, 4):
+        runner.forward_target(make_batch((0, position, wrong)))
+        verified = prompt[position : position + 4].clone()
+        verified[accepted:] = wrong[accepted:]
+        rows.append(runner.forward_target(make_batch((0, position, verified))).logits[:accepted])
+        position += accepted
+    assert worst(torch.cat(rows), full.logits[start:position]) < SAME
+
+
+@pytest.mark.parametrize("drafts", [1, 2, 5, 7])
+def test_rings_are_large_enough_for_every_number_of_drafts(prompt, full, drafts):
+    rows = drafts + 1
+    runner = golden_runner(num_draft_tokens=rows)
+    poison(runner)
+    for start in range(118, 130):
+        run_chunks(runner, prompt[:start], [200])
+        runner.forward_target(make_batch((0, start, random_ids(rows, seed=start))))
+        logits = run_chunks(runner, prompt[: start + rows + 4], [1], start=start)
+        assert worst(logits, full.logits[start : start + rows + 4]) < SAME, start
+
+
+def test_rejected_mtp_rows_are_overwritten_too(runner, prompt, full):
+    shifted = torch.cat((prompt[1:], prompt[:1]))
+    expected = runner.forward_mtp(make_batch((0, 0, shifted)), full.streams).logits
+    poison(runner)
+    start = 0
+    for size in (40, 1, 3, 128, 2, 1, 50, 75):
+        rows = slice(start, start + size)
+        garbage = torch.randn(4, *full.streams.shape[1:], generator=torch.Generator().manual_seed(start))
+        runner.forward_mtp(make_batch((0, start, random_ids(4, seed=start))), garbage)
+        logits = runner.forward_mtp(make_batch((0, start, shifted[rows])), full.streams[rows]).logits
+        assert worst(logits, expected[rows]) < SAME, start
+        start += size
+
+
+def test_a_mixed_batch_equals_its_requests_one_by_one(runner):
+    prompts = [random_ids(length, seed=length) for length in (150, 260, 33, 129)]
+    starts, rows = (149, 100, 0, 125), (1, 160, 33, 4)
+    alone = []
+    for prompt, start, count in zip(prompts, starts, rows, strict=True):
+        alone.append(runner.forward_target(make_batch((0, 0, prompt))).logits[start : start + count])
+    poison(runner)
+    slots = (2, 0, 3, 1)
+    for prompt, start, slot in zip(prompts, starts, slots, strict=True):
+        if start:
+            run_chunks(runner, prompt[:start], [start], slot=slot)
+    parts = [(slot, start, prompt[start:]) for prompt, start, slot in zip(prompts, starts, slots, strict=True)]
+    together = runner.forward_target(make_batch(*parts)).logits
+    assert worst(together, torch.cat(alone)) < SAME
+
+
+def test_only_the_rows_asked_for_get_logits(runner, prompt, full):
+    wanted = torch.tensor([299, 0, 17])
+    output = runner.forward_target(make_batch((0, 0, prompt)), logits_rows=wanted)
+    assert worst(output.logits, full.logits[wanted]) < SAME
+    assert output.streams.shape == full.streams.shape
+
+
+def test_a_prefill_blocked_by_memory_equals_an_unblocked_one(runner, prompt, full, monkeypatch):
+    monkeypatch.setattr("dsv4_engine.attention.reference._BLOCK_ELEMENTS", 20_000)
+    assert worst(runner.forward_target(make_batch((0, 0, prompt))).logits, full.logits) < SAME
+
+
+def test_positions_beyond_a_slot_are_refused(runner):
+    with pytest.raises(AssertionError, match="outgrew"):
+        runner.forward_target(make_batch((0, 400, random_ids(5, seed=0))))
