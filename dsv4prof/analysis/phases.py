@@ -22,7 +22,7 @@ _COLUMNS = [
     Column("mean_ns", "mean", "ns"),
     Column("p50_ns", "p50", "ns"),
     Column("p99_ns", "p99", "ns"),
-    Column("share", "share", "ratio"),
+    Column("share", "share", "percent"),
 ]
 
 
@@ -112,7 +112,7 @@ def _row(name: str, values: list[int], steps: int, total: int) -> dict[str, Cell
         "mean_ns": round(sum(values) / steps),
         "p50_ns": percentile(values, 0.5),
         "p99_ns": percentile(values, 0.99),
-        "share": round(sum(values) / total, 4) if total else 0.0,
+        "share": round(100 * sum(values) / total, 2) if total else 0.0,
     }
 
 

@@ -44,8 +44,6 @@ def cell(value: Cell, unit: Unit) -> str:
         return time(round(value))
     if unit == "bytes":
         return size(round(value))
-    if unit == "ratio":
-        return f"{value * 100:.1f} %"
     if unit == "percent":
         return f"{value:.1f} %"
     if unit == "ppm":

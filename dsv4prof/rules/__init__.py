@@ -4,12 +4,12 @@ quality, 5xx ranks and communication, 6xx memory, 7xx acceptance."""
 from __future__ import annotations
 
 from dsv4prof.errors import UsageError
-from dsv4prof.rules import acceptance, graphs, quality, ranks, syncs
+from dsv4prof.rules import acceptance, graphs, quality, ranks, syncs, tool
 from dsv4prof.rules.rule import Rule
 
 _RULES: dict[str, Rule] = {
     rule.code: rule
-    for family in (syncs.RULES, graphs.RULES, quality.RULES, ranks.RULES, acceptance.RULES)
+    for family in (tool.RULES, syncs.RULES, graphs.RULES, quality.RULES, ranks.RULES, acceptance.RULES)
     for rule in family
 }
 

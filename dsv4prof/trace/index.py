@@ -63,29 +63,45 @@ class RankIndex:
         return by_track(self.slices)
 
     @cached_property
-    def parents(self) -> list[int]:
-        """For each slice the one that encloses it most closely on its track, or -1."""
-        parents = [-1] * len(self.slices)
+    def _opened_before(self) -> list[int]:
+        """For each slice the one that was opened last before it on its track and may still be open, or -1."""
+        before = [-1] * len(self.slices)
         for indexes in self.tracks.values():
             stack: list[int] = []
             for index in indexes:
-                start, end = self.slices[index].start_ns, self.slices[index].end_ns
+                start = self.slices[index].start_ns
                 while stack and self.slices[stack[-1]].end_ns <= start:
                     stack.pop()
-                # A slice that overlaps without nesting stays open: it may enclose others that it does not cut.
-                holder = next((held for held in reversed(stack) if self.slices[held].end_ns >= end), -1)
-                parents[index] = holder
+                if stack:
+                    before[index] = stack[-1]
                 stack.append(index)
-        return parents
+        return before
 
     def chain(self, index: int) -> list[int]:
-        """The slices round one, innermost first, without itself."""
+        """The slices that enclose one on its track, innermost first, without itself.
+
+        Slices that overlap without nesting (step annotations beside python stacks) hide none of those that enclose.
+        """
+        end = self.slices[index].end_ns
         found: list[int] = []
-        index = self.parents[index]
-        while index >= 0:
-            found.append(index)
-            index = self.parents[index]
+        place = self._opened_before[index]
+        while place >= 0:
+            if self.slices[place].end_ns >= end:
+                found.append(place)
+            place = self._opened_before[place]
         return found
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """For each slice the one that encloses it most closely, or -1."""
+        before, slices = self._opened_before, self.slices
+        parents = list(before)
+        for index, place in enumerate(before):
+            end = slices[index].end_ns
+            while place >= 0 and slices[place].end_ns < end:
+                place = before[place]
+            parents[index] = place
+        return parents
 
     @cached_property
     def gpu_ops(self) -> list[int]:

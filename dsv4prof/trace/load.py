@@ -26,6 +26,7 @@ from dsv4prof.trace.vendor import GPU_CATEGORIES
 from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
+_HINT_PATH = "check the path and its permissions"
 _OTHER_FORMATS = {
     "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler instead",
     "segments": "it is an allocator snapshot; open it at pytorch.org/memory_viz",
@@ -66,13 +67,21 @@ def read_text(path: Path) -> bytes:
     return data
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of a file, decompressed as far as they go. Raises InputError when it cannot be opened."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(size)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}", hint=_HINT_PATH) from error
+    return inflate(data)[0][:size] if data.startswith(GZIP_MAGIC) else data
+
+
 def _read(path: Path) -> tuple[bytes, str | None]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}", hint="check the path and its permissions"
-        ) from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}", hint=_HINT_PATH) from error
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if not data.startswith(GZIP_MAGIC):
@@ -91,6 +100,10 @@ def _parse(data: bytes, path: Path, cut: str | None) -> Salvaged:
         fields = split_document(data)
         if "traceEvents" not in fields:
             raise InputError(f"{path} is not a trace: it has no traceEvents", hint=_hint(fields))
+        if "dsv4prof" in fields:
+            raise InputError(
+                f"{path} is a merged trace, not one rank's", hint="analyze it as it is, or merge the rank files"
+            )
         events, odd = decode_events(fields.pop("traceEvents"))
         return Salvaged(events, fields, [Dropped(odd, "malformed event")] if odd else [], [], complete=True)
     except msgspec.ValidationError as error:

@@ -14,10 +14,12 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
-from dsv4prof.trace.load import paused_gc, read_text
+from dsv4prof.trace.load import paused_gc, read_head, read_text
 from dsv4prof.trace.merge import merge
 from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
 from dsv4prof.trace.write import MERGED_SCHEMA
+
+_HEAD_BYTES = 1024
 
 
 class _RankHeader(msgspec.Struct):
@@ -40,8 +42,8 @@ class _Header(msgspec.Struct):
 
 
 def is_merged(path: str | Path) -> bool:
-    """Whether a file says that it was merged by this package."""
-    return "dsv4prof" in split_document(read_text(Path(path)))
+    """Whether a file says at its head that it was merged by this package. Raises InputError when it cannot be read."""
+    return MERGED_SCHEMA.encode() in read_head(Path(path), _HEAD_BYTES)
 
 
 def load_merged(path: str | Path) -> MergedTrace:

@@ -1,0 +1,124 @@
+"""Nesting, correlation, steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traces import call, kernel, merged, note, op
+
+from dsv4prof.model.phase import Phase
+from dsv4prof.trace.index import RankIndex, TraceIndex
+from dsv4prof.trace.steps import accepted_markers
+
+
+def _rank(tmp_path: Path, *events: dict[str, object]) -> RankIndex:
+    return TraceIndex(merged(tmp_path, list(events)))[0]
+
+
+def _chain(rank: RankIndex, name: str) -> list[str]:
+    index = next(i for i, event in enumerate(rank.slices) if event.name == name)
+    return [rank.slices[place].name for place in rank.chain(index)]
+
+
+def test_the_chain_goes_from_inside_to_outside_on_one_thread(tmp_path: Path) -> None:
+    rank = _rank(tmp_path, op("inner", 3, 2), op("outer", 1, 9), note("range", 0, 20), op("other", 0, 50, tid=5))
+    assert _chain(rank, "inner") == ["outer", "range"]
+    assert _chain(rank, "other") == []
+
+
+def test_slices_that_cross_hide_none_that_enclose(tmp_path: Path) -> None:
+    rank = _rank(tmp_path, note("step", 0, 20), op("crosses", 15, 30), op("inside", 16, 2), op("after", 30, 5))
+    assert _chain(rank, "inside") == ["crosses", "step"]
+    assert _chain(rank, "after") == ["crosses"]
+    assert _chain(rank, "crosses") == []
+
+
+def test_graph_work_is_found_by_its_launch_and_zero_is_no_key(tmp_path: Path) -> None:
+    rank = _rank(
+        tmp_path,
+        call("hipGraphLaunch", 0, 5, 7),
+        kernel("k1", 10, 2, 7, tid=0),
+        kernel("k2", 13, 2, 7, tid=0),
+        kernel("lost", 20, 2, 0, tid=0),
+        kernel("lost too", 23, 2, 0, tid=0),
+    )
+    work = rank.gpu_by_correlation
+    assert {key: [rank.slices[i].name for i in value] for key, value in work.items()} == {7: ["k1", "k2"]}
+    assert len(rank.gpu_ops) == 4
+    assert rank.has_gpu
+
+
+def test_own_steps_carry_phases_kind_and_acceptance(tmp_path: Path) -> None:
+    rank = _rank(
+        tmp_path,
+        note("dsv4.step#12 kind=decode requests=4 rows=16", 0, 100),
+        note("dsv4.phase draft requests=4 rows=12 graph=eager", 5, 20),
+        note("dsv4.phase target_verify requests=4 rows=16 graph=captured", 30, 40),
+        note("dsv4.accepted requests=4 tokens=9", 75, 0),
+        note("dsv4.phase draft_extend requests=4 rows=9", 80, 10),
+        note("dsv4.step#13 kind=decode requests=4 rows=16", 110, 50),
+    )
+    first, second = rank.steps
+    assert (first.index, first.kind, first.requests, first.accepted) == (12, "decode", 4, 9)
+    assert [(p.phase, p.captured) for p in first.phases] == [
+        (Phase.DRAFT, False),
+        (Phase.TARGET_VERIFY, True),
+        (Phase.DRAFT_EXTEND, None),
+    ]
+    assert (second.index, second.phases, second.accepted) == (13, (), None)
+    assert rank.step_at(first.start_ns) is first
+    assert rank.step_at(first.end_ns) is None
+    assert rank.step_at(first.start_ns - 1) is None
+
+
+def test_device_copies_of_annotations_are_no_steps(tmp_path: Path) -> None:
+    name = "dsv4.step#1 kind=decode"
+    rank = _rank(tmp_path, note(name, 0, 10), {**note(name, 2, 30, pid=0, tid=7), "cat": "gpu_user_annotation"})
+    assert len(rank.steps) == 1
+
+
+def test_forwards_of_a_server_are_grouped_into_speculative_steps(tmp_path: Path) -> None:
+    events = []
+    for n in range(3):
+        events += [
+            note("step[DRAFT bs=2 tok=2]", n * 100, 10),
+            note("step[TARGET_VERIFY bs=2 tok=8]", n * 100 + 20, 30),
+            note("step[DRAFT_EXTEND bs=2 tok=8]", n * 100 + 60, 10),
+        ]
+    rank = _rank(tmp_path, *events)
+    assert [len(step.phases) for step in rank.steps] == [3, 3, 3]
+    assert {step.requests for step in rank.steps} == {2}
+    assert rank.steps[0].end_ns == rank.steps[1].start_ns
+
+
+def test_plain_decoding_is_one_step_a_forward(tmp_path: Path) -> None:
+    rank = _rank(
+        tmp_path, note("step[EXTEND bs=1 toks=64]", 0, 10), *(note("step[DECODE bs=1]", n * 20, 9) for n in (1, 2, 3))
+    )
+    assert [[p.phase for p in step.phases] for step in rank.steps][-1] == [Phase.DECODE]
+    assert sum(len(step.phases) for step in rank.steps) == 4
+
+
+def test_profiler_steps_hold_the_forwards_inside_them(tmp_path: Path) -> None:
+    rank = _rank(
+        tmp_path, note("ProfilerStep#5", 0, 100), note("step[DECODE bs=1]", 10, 50), note("ProfilerStep#6", 100, 100)
+    )
+    assert [(step.index, len(step.phases)) for step in rank.steps] == [(5, 1), (6, 0)]
+
+
+@pytest.mark.parametrize("name", ["step[UNKNOWN bs=1]", "dsv4.phase nonsense", "anything", "dsv4.step"])
+def test_other_names_make_no_step(tmp_path: Path, name: str) -> None:
+    assert _rank(tmp_path, note(name, 0, 10)).steps == []
+
+
+def test_acceptance_markers_need_both_numbers(tmp_path: Path) -> None:
+    rank = _rank(tmp_path, note("dsv4.accepted requests=2 tokens=5", 9, 0), note("dsv4.accepted requests=2", 3, 0))
+    assert [(m.requests, m.tokens) for m in accepted_markers(rank.slices)] == [(2, 5)]
+
+
+def test_a_slice_on_a_lane_is_placed_there(tmp_path: Path) -> None:
+    rank = _rank(tmp_path, kernel("a", 0, 10), kernel("b", 5, 10))
+    (pid, tid), (lane_pid, lane_tid) = rank.place(0), rank.place(1)
+    assert (pid, tid) == (lane_pid, 7)
+    assert lane_tid != 7

@@ -1,0 +1,119 @@
+"""Damaged files keep every whole event, and say what is gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from isal import igzip
+from traces import document, op, write
+
+from dsv4prof.errors import InputError
+from dsv4prof.trace.load import load_rank
+from dsv4prof.trace.salvage import salvage
+
+EVENTS = [op(f"op{n}", n * 10, 5, **{"External id": n}) for n in range(20)]
+
+
+def _ends(text: bytes) -> list[int]:
+    """Where each event ends in the text of `document(EVENTS)`."""
+    ends, position = [], 0
+    for event in EVENTS:
+        position = text.index(json.dumps(event).encode(), position) + len(json.dumps(event))
+        ends.append(position)
+    return ends
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_cut_at_any_byte_keeps_every_whole_event(data: st.DataObject) -> None:
+    text = json.dumps(document(EVENTS)).encode()
+    start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
+    cut = data.draw(st.integers(start + 1, len(text) - 3))
+    kept = salvage(text[:cut])
+    assert kept is not None
+    assert not kept.complete
+    assert len(kept.events) == sum(end <= cut for end in _ends(text))
+    assert set(kept.fields) >= {"schemaVersion", "baseTimeNanoseconds"}
+
+
+def test_a_cut_file_is_marked_and_says_so(tmp_path: Path) -> None:
+    text = json.dumps(document(EVENTS)).encode()
+    trace = load_rank(write(tmp_path / "rank0.json", text[: _ends(text)[9] + 12]))
+    assert not trace.complete
+    assert len(trace.slices) == 10
+    assert [(d.count, d.reason) for d in trace.dropped] == [(1, "event cut off where the file ends early")]
+    assert any("file ends early" in note for note in trace.notes)
+
+
+def test_a_cut_gzip_keeps_what_can_be_decompressed(tmp_path: Path) -> None:
+    many = [op(f"name {n * 7919 % 1000}", n * 10.5, 5, value=n * 31 % 97) for n in range(5000)]
+    packed = igzip.compress(json.dumps(document(many)).encode())
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    trace = load_rank(path)
+    assert not trace.complete
+    assert 1000 < len(trace.slices) < 5000
+    assert trace.slices[-1].name == many[len(trace.slices) - 1]["name"]
+    assert any("gzip stream is cut" in note for note in trace.notes)
+
+
+def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rank1.json.gz"
+    path.write_bytes(igzip.compress(json.dumps(document(EVENTS)).encode())[:25])
+    with pytest.raises(InputError, match="gzip stream is cut"):
+        load_rank(path)
+
+
+def test_an_unescaped_quote_costs_one_event(tmp_path: Path) -> None:
+    text = json.dumps(document(EVENTS[:5]), indent=1).replace('"op2"', '"{"device": "cpu"}(12): run"')
+    trace = load_rank(write(tmp_path / "rank0.json", text.encode()))
+    assert [s.name for s in trace.slices] == ["op0", "op1", "op3", "op4"]
+    assert [(d.count, d.reason) for d in trace.dropped] == [(1, "damaged event: its text is not JSON")]
+    assert trace.complete
+
+
+def test_a_single_stray_quote_costs_one_event(tmp_path: Path) -> None:
+    text = json.dumps(document(EVENTS[:5]), indent=1).replace('"op2"', '"op"2"')
+    assert [s.name for s in load_rank(write(tmp_path / "rank0.json", text.encode())).slices] == [
+        "op0",
+        "op1",
+        "op3",
+        "op4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "note"),
+    [
+        (b"op2", b"o\x01p\n2", "o p 2", "raw control characters"),
+        (b"op2", b"op\xff2", "op�2", "not UTF-8"),
+        (b"op2", b"op\\ud83d2", "op�2", "lone surrogates"),
+        (b"op2", b"\\ud83d\\ude00\x02", "\U0001f600 ", "raw control characters"),
+    ],
+)
+def test_text_faults_are_mended_and_noted(tmp_path: Path, old: bytes, new: bytes, name: str, note: str) -> None:
+    text = json.dumps(document(EVENTS[:5]), indent=1).encode().replace(old, new)
+    trace = load_rank(write(tmp_path / "rank0.json", text))
+    assert [s.name for s in trace.slices][2] == name
+    assert len(trace.notes) == 1
+    assert note in trace.notes[0]
+
+
+def test_nan_in_arguments_is_mended_and_nan_as_time_is_counted(tmp_path: Path) -> None:
+    text = json.dumps(document(EVENTS[:3]), indent=1)
+    text = text.replace('"External id": 1', '"warps": inf, "why": "nan"').replace('"dur": 5', '"dur": NaN', 1)
+    trace = load_rank(write(tmp_path / "rank0.json", text.encode()))
+    assert [s.name for s in trace.slices] == ["op1", "op2"]
+    assert (trace.slices[0].arg("warps"), trace.slices[0].arg("why")) == (None, "nan")
+    assert [(d.count, d.reason) for d in trace.dropped] == [(1, "slice without a valid duration")]
+
+
+def test_of_two_documents_in_one_file_the_first_is_read(tmp_path: Path) -> None:
+    text = json.dumps(document(EVENTS[:3])) + json.dumps(document(EVENTS[3:]))
+    trace = load_rank(write(tmp_path / "rank0.json", text.encode()))
+    assert len(trace.slices) == 3
+    assert any("second document" in note for note in trace.notes)
