@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traces import Event, call, document, flow, kernel, launched_rank, merged, note, op, write
 
 from dsv4prof.analysis.graphs import CPU_REASON, analyze_graphs
 from dsv4prof.analysis.mtp import analyze_mtp
@@ -14,6 +13,7 @@ from dsv4prof.model.finding import Severity
 from dsv4prof.trace.index import TraceIndex
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.merge import merge
+from traces import Event, call, document, flow, kernel, launched_rank, merged, note, op, write
 
 
 def _index(tmp_path: Path, *ranks: list[Event]) -> TraceIndex:

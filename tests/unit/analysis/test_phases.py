@@ -6,13 +6,13 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import Event, merged, note, op
 
 from dsv4prof.analysis.phases import analyze_phases, percentile, step_times
 from dsv4prof.analysis.result import Analysis
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.trace import PhaseSpan, StepSpan
 from dsv4prof.trace.index import TraceIndex
+from traces import Event, merged, note, op
 
 
 def _decode(n: int, at: float, verify: float = 40) -> list[Event]:

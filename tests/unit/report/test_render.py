@@ -165,6 +165,6 @@ def test_times_are_never_cut(ns: int, text: str) -> None:
 def test_other_units() -> None:
     assert size(512) == "512 B"
     assert size(3 << 20) == "3.0 MiB"
-    assert [cell(None, "ns"), cell(True, "text"), cell(61511, "count"), cell(9.96, "ppm"), cell(4.06, "percent"), cell(1.5, "ratio")] == [
-        "-", "yes", "61,511", "10.0 ppm", "4.1 %", "1.50",
-    ]  # fmt: skip
+    shown = [cell(None, "ns"), cell(True, "text"), cell(61511, "count"), cell(9.96, "ppm")]
+    assert shown == ["-", "yes", "61,511", "10.0 ppm"]
+    assert [cell(4.06, "percent"), cell(1.5, "ratio")] == ["4.1 %", "1.50"]

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traces import Event, call, frame, kernel, launched_rank, merged, note, op, x
 
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.sync.trace import CPU_REASON, host_reads
+from traces import Event, call, frame, kernel, launched_rank, merged, note, op, x
 
 STEP = "dsv4.step#{} kind=decode requests=2 rows=8"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traces import document, flow, kernel, op, write, x
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.check import CheckResult, check_file
+from traces import document, flow, kernel, op, write, x
 
 
 def _check(tmp_path: Path, *events: dict[str, Any]) -> CheckResult:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traces import call, kernel, merged, note, op
 
 from dsv4prof.model.phase import Phase
 from dsv4prof.trace.index import RankIndex, TraceIndex
 from dsv4prof.trace.steps import accepted_markers
+from traces import call, kernel, merged, note, op
 
 
 def _rank(tmp_path: Path, *events: dict[str, object]) -> RankIndex:

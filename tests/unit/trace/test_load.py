@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import BASE_NS, document, flow, kernel, meta, op, write, x
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.wire import decode_events, nanoseconds
+from traces import BASE_NS, document, flow, kernel, meta, op, write, x
 
 
 def _reasons(path: Path) -> dict[str, int]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from isal import igzip
-from traces import BASE_NS, document, flow, kernel, launched_rank, merged, meta, note, op, write
 
 from dsv4prof.errors import InputError, OutputError
 from dsv4prof.model.event import Slice
@@ -18,6 +17,7 @@ from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.merge import load_ranks, load_readable, merge
 from dsv4prof.trace.unmerge import is_merged, load_merged, load_merged_ranks
 from dsv4prof.trace.write import write_chrome_json
+from traces import BASE_NS, document, flow, kernel, launched_rank, merged, meta, note, op, write
 
 
 def _written(trace: MergedTrace, folder: Path) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from isal import igzip
-from traces import document, op, write
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.salvage import salvage
+from traces import document, op, write
 
 EVENTS = [op(f"op{n}", n * 10, 5, **{"External id": n}) for n in range(20)]
 
