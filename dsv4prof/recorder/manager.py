@@ -208,6 +208,7 @@ class Recorder:
         finally:
             self._stack.close()
             self._report(changes, reason)
+            self._done.set()
 
     def _save(self) -> dict[str, Any]:
         json_file = self._sink.json_path()
@@ -225,7 +226,6 @@ class Recorder:
         if self._proof is None:
             self._proof = release_with_proof(self._backend.release)
             self._state = State.RELEASED
-            self._done.set()
         return self._proof
 
     def _report(self, changes: dict[str, Any], reason: str | None) -> None:

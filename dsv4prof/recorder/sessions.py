@@ -96,7 +96,7 @@ def open_session(path: Path | str) -> Session:
     ranks.update(_read_records(folder))
     for rank in range(session.world_size):
         ranks.setdefault(rank, _absent(rank, session))
-    return _judged(session, [_settled(ranks[rank]) for rank in sorted(ranks)])
+    return _judged(session, [_settled(ranks[rank], folder) for rank in sorted(ranks)])
 
 
 def list_sessions(root: Path = DEFAULT_ROOT) -> list[tuple[Path, Session]]:
@@ -153,24 +153,30 @@ def _absent(rank: int, session: Session) -> RankRecord:
     return RankRecord(coordinates=coordinates, outcome=Outcome.MISSING, reason="this rank never reported")
 
 
-def _settled(record: RankRecord) -> RankRecord:
+def _settled(record: RankRecord, folder: Path) -> RankRecord:
     """A record that says `recording` of a process that is gone was never finished."""
     here = record.coordinates.host == socket.gethostname()
-    if record.outcome is not Outcome.RECORDING or not here or record.pid is None or _running(record.pid):
+    if record.outcome is not Outcome.RECORDING or not here or record.pid is None:
+        return record
+    if _running(record.pid, record_path(folder, record.coordinates.rank)):
         return record
     return msgspec.structs.replace(
         record, outcome=Outcome.INCOMPLETE, reason=record.reason or "its process ended without saving a trace"
     )
 
 
-def _running(pid: int) -> bool:
+def _running(pid: int, written: Path) -> bool:
+    """Whether the process that wrote `written` lives: a zombie does not, and a younger process only has its number."""
+    import psutil  # type: ignore[import-untyped]
+
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        process = psutil.Process(pid)
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        return not zombie and process.create_time() <= written.stat().st_mtime + 1
+    except (psutil.NoSuchProcess, FileNotFoundError):
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return True
 
 
 def _judged(session: Session, ranks: list[RankRecord]) -> Session:

@@ -26,8 +26,7 @@ from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.target.control import request_stop
 from dsv4prof.target.failures import INTERRUPTED, RankExit, log_path, read_exit
 from dsv4prof.target.serving import Progress
-from dsv4prof.target.spec import RunSpec
-from dsv4prof.target.worker import SPEC_NAME
+from dsv4prof.target.spec import SPEC_NAME, RunSpec
 
 LOOPBACK = "127.0.0.1"
 _POLL_S = 0.05

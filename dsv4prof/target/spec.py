@@ -9,6 +9,9 @@ import msgspec
 from dsv4prof.errors import UsageError
 from dsv4prof.recorder.plan import RecordPlan
 
+# Where the leader leaves the spec for its ranks, in the session's folder.
+SPEC_NAME = ".spec.json"
+
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to serve, on what, and what to record of it.

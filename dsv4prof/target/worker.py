@@ -18,9 +18,8 @@ from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
 from dsv4prof.target.engine import serve_rank
 from dsv4prof.target.failures import FAILED, INTERRUPTED, write_failure
-from dsv4prof.target.spec import RunSpec
+from dsv4prof.target.spec import SPEC_NAME, RunSpec
 
-SPEC_NAME = ".spec.json"
 _PR_SET_PDEATHSIG = 1
 
 

@@ -77,6 +77,8 @@ class KinetoBackend:
 
     def export(self, path: Path) -> None:
         self._profiler.export_chrome_trace(str(path))
+        # Kineto writes beside the file first, and leaves that behind when it fails.
+        path.with_name(path.name + ".tmp").unlink(missing_ok=True)
         fault = json_fault(path)
         if fault is None:
             return

@@ -1,0 +1,201 @@
+"""What ends a process while it records: each case in a child, judged by its exit status and by the files it left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+PREAMBLE = """
+import os, sys, time, threading, resource, signal
+import torch
+from pathlib import Path
+from dsv4prof.errors import Dsv4profError
+from dsv4prof.model.session import RankCoordinates
+from dsv4prof.recorder import RecordPlan, Recorder, record
+from dsv4prof.recorder.backends.kineto import KinetoBackend
+from dsv4prof.recorder.sessions import create_session
+from dsv4prof.recorder.sink import RankSink
+torch.set_num_threads(1)
+root = Path(sys.argv[1])
+PLAN = RecordPlan(active=100000, with_stack=False)
+def work(n=20):
+    for _ in range(n):
+        torch.ones(4).sum().item()
+def recorder():
+    folder = create_session(root, name="t", world_size=1)
+    return Recorder(PLAN, RankSink(folder, RankCoordinates(rank=0, world_size=1)), KinetoBackend(PLAN))
+"""
+
+
+def start(root: Path, body: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + body, str(root)],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, **options,
+    )  # fmt: skip
+
+
+def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = child.communicate(timeout=60)
+    return child.returncode, out, err
+
+
+def only_session(root: Path) -> Path:
+    (folder,) = [path for path in root.iterdir() if path.is_dir()]
+    return folder
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "rank0.json").read_text())
+
+
+def assert_whole(folder: Path) -> None:
+    events = json.loads(gzip.decompress((folder / "rank0.trace.json.gz").read_bytes()))["traceEvents"]
+    assert any(event["name"] == "aten::_local_scalar_dense" for event in events)
+    assert record_of(folder)["release"]["freed"]
+    assert list(folder.glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "reason"),
+    [
+        ("sys.exit(7)", 7, "SystemExit: 7"),
+        ("raise ValueError('boom')", 1, "ValueError: boom"),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", 128 + signal.SIGTERM, "SystemExit: 143"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(30)", -signal.SIGINT, "KeyboardInterrupt"),
+    ],
+    ids=["sys.exit", "exception", "SIGTERM", "SIGINT"],
+)
+def test_whatever_leaves_the_block_saves_first(tmp_path: Path, ending: str, status: int, reason: str) -> None:
+    body = f"with record(PLAN, root=root) as recorder:\n    work(); recorder.step()\n    {ending}\n"
+    code, _, err = finish(start(tmp_path, body))
+    assert code == status, err
+    folder = only_session(tmp_path)
+    assert_whole(folder)
+    assert record_of(folder)["outcome"] == "incomplete"
+    assert reason in record_of(folder)["reason"]
+    assert json.loads((folder / "manifest.json").read_text())["outcome"] == "incomplete"
+
+
+def test_an_exit_with_a_recorder_still_armed_saves_and_does_not_crash(tmp_path: Path) -> None:
+    code, _, err = finish(start(tmp_path, "r = recorder(); r.arm(); work()\n"))
+    assert code == 0, err
+    assert_whole(only_session(tmp_path))
+    assert "exited while recording" in record_of(only_session(tmp_path))["reason"]
+
+
+def test_an_exit_while_another_thread_records_waits_for_its_step(tmp_path: Path) -> None:
+    body = """
+def serve():
+    r = recorder(); r.arm()
+    started.set()
+    while True:
+        work(); r.step()
+started = threading.Event()
+threading.Thread(target=serve, daemon=True).start()
+started.wait()
+time.sleep(0.2)
+"""
+    code, _, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert_whole(only_session(tmp_path))
+
+
+def test_a_file_system_that_is_full_at_export_leaves_nothing_half_written(tmp_path: Path) -> None:
+    body = """
+try:
+    with record(RecordPlan(with_stack=True), root=root) as recorder:
+        work(2000)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+except Dsv4profError as error:
+    print(type(error).__name__, error.message, "|", error.hint)
+    print(recorder.proof.freed)
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert out.startswith("OutputError"), out
+    assert out.rstrip().endswith("True")
+    folder = only_session(tmp_path)
+    assert not (folder / "rank0.trace.json.gz").exists()
+    assert list(folder.glob(".*")) == []
+    assert record_of(folder)["outcome"] == "incomplete"
+
+
+def test_a_kill_in_the_middle_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    child = start(tmp_path, "with record(PLAN, root=root):\n    print('in', flush=True)\n    time.sleep(60)\n")
+    assert child.stdout is not None
+    assert child.stdout.readline().strip() == "in"
+    child.kill()
+    finish(child)
+    from dsv4prof.recorder.sessions import open_session
+
+    session = open_session(only_session(tmp_path))
+    assert not (only_session(tmp_path) / "rank0.trace.json.gz").exists()
+    assert session.outcome.value == "incomplete"
+    assert session.reason == "rank 0: its process ended without saving a trace"
+
+
+def test_a_held_profiler_makes_the_script_fail_loudly_with_its_trace_saved(tmp_path: Path) -> None:
+    body = """
+import dsv4prof.recorder.backends.kineto as kineto
+KEPT = []
+prepare = kineto.KinetoBackend.prepare
+def keeping(self):
+    prepare(self)
+    KEPT.append(self._profiler)
+kineto.KinetoBackend.prepare = keeping
+with record(PLAN, root=root):
+    work()
+"""
+    code, _, err = finish(start(tmp_path, body))
+    assert code == 1
+    assert "LifetimeError: the profiler is still alive after its release" in err
+    assert "KEPT" in err
+    folder = only_session(tmp_path)
+    assert (folder / "rank0.trace.json.gz").exists()
+    assert not record_of(folder)["release"]["freed"]
+
+
+def test_many_sessions_in_one_process_do_not_grow_it(tmp_path: Path) -> None:
+    body = """
+import psutil
+me, sizes = psutil.Process(), []
+for _ in range(30):
+    with record(PLAN, root=root): work(1000)
+    sizes.append(me.memory_info().rss)
+print((sizes[-1] - sizes[9]) >> 20, me.num_fds(), me.num_threads())
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    grown_mib, descriptors, _ = map(int, out.split())
+    assert grown_mib < 20
+    assert descriptors < 20
+    assert len(list(tmp_path.iterdir())) == 30
+
+
+def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PREAMBLE + "for _ in range(2):\n    with record(PLAN, root=root): work()\n")
+    child = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+         str(script), str(tmp_path / "sessions")],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr
+    from dsv4prof.recorder.sessions import list_sessions
+
+    sessions = list_sessions(tmp_path / "sessions")
+    assert len(sessions) == 2, "one a recording, not one a rank"
+    for folder, session in sessions:
+        assert session.outcome.value == "complete"
+        assert [rank.coordinates.rank for rank in session.ranks] == [0, 1]
+        assert all((folder / str(rank.trace)).is_file() for rank in session.ranks)
