@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_batches import GOLDEN, golden_runner, make_batch, poison, worst
 from safetensors.torch import load_file
+
+from engine_batches import GOLDEN, golden_runner, make_batch, poison, worst
 
 LOGITS, STATISTICS, COLLAPSED = 2e-5, 5e-6, 3e-5
 """Bounds: the set itself asks 1e-4 of logits; the others are too small to be seen in logits."""
@@ -69,7 +70,7 @@ def test_every_traced_quantity_of_every_layer(runner):
     actual = runner.trace_target(make_batch((3, 0, ids)))
     assert set(actual) == set(trace)
     for name, expected in trace.items():
-        if name.endswith("router_indices") or name.endswith("index_topk"):
+        if name.endswith(("router_indices", "index_topk")):
             assert torch.equal(actual[name].sort(-1).values, expected.sort(-1).values), name
         else:
             statistic = name.endswith((".post", ".comb", "router_weights"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from safetensors.torch import load_file
+
 from dsv4_engine.checkpoint.load import load_checkpoint
 from engine_batches import GOLDEN, make_batch, make_runner, worst
-from safetensors.torch import load_file
 
 
 def test_dequantised_weights_give_the_golden_logits():

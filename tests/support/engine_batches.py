@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
+
 from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.config import ModelConfig
@@ -101,20 +103,42 @@ def random_ids(length: int, vocab: int = 320, *, seed: int) -> torch.Tensor:
 
 
 class SpanHooks(NullHooks):
-    """Runs a given context manager inside each span of one name, and counts them."""
+    """Enters the context manager that `inside` makes within each span of one name, and counts the spans."""
 
-    def __init__(self, name: str, inside: Sequence[AbstractContextManager[object]] = ()) -> None:
+    def __init__(self, name: str, inside: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.name, self.entered, self._inside = name, 0, inside
 
     @contextmanager
-    def span(self, name):  # type: ignore[override]
-        if name != self.name:
+    def span(self, name):
+        if name == self.name:
+            self.entered += 1
+        with self._inside() if name == self.name else nullcontext():
             yield
-            return
-        self.entered += 1
-        from contextlib import ExitStack
 
-        with ExitStack() as stack:
-            for manager in self._inside:
-                stack.enter_context(manager)
-            yield
+
+class OperatorLog:
+    """Names of all operators called inside it, for example `aten::_local_scalar_dense`.
+
+    Recorded by the profiler, because a dispatch mode does not see what an operator calls from within its kernel.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __enter__(self) -> OperatorLog:
+        self._profile = profile(activities=[ProfilerActivity.CPU])
+        self._profile.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._profile.__exit__(*exc_info)
+        self.names += [event.name for event in self._profile.events()]
+
+    def count(self, name: str) -> int:
+        return self.names.count(name)
+
+    @property
+    def reads(self) -> list[str]:
+        """Operators that make the host wait for a GPU, by value or by the shape of their result."""
+        waiting = {"_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "bincount", "equal"}
+        return [name for name in self.names if name.removeprefix("aten::") in waiting]

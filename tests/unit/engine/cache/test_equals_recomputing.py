@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from engine_batches import golden_runner, make_batch, poison, random_ids, run_chunks, worst
 
 LENGTH = 300

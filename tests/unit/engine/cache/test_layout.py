@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from dsv4_engine.cache.layout import CacheLayout, CacheShape, compressor_span
 from dsv4_engine.cache.pools import allocate_layer
 from dsv4_engine.checkpoint.tiny import tiny_config
