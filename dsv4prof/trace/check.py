@@ -13,7 +13,7 @@ import msgspec
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import HINT_NOT_A_TRACE, paused_gc, read_text
-from dsv4prof.trace.wire import WireEvent, decode_events, split_document
+from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, split_document
 
 Key = int | str
 
@@ -31,6 +31,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     flow_ends_without_start: int
     string_pids: int
     negative_pids: int
+    negative_tids: int
     malformed: int
 
     @property
@@ -50,7 +51,7 @@ def check_file(path: str | Path) -> CheckResult:
                 raise InputError(f"{path} is not a trace: it has no traceEvents", hint=HINT_NOT_A_TRACE)
             events, malformed = decode_events(raw)
             return check_events(events, malformed)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise InputError(f"{path} is not valid JSON: {error}", hint=HINT_NOT_A_TRACE) from error
 
 
@@ -68,7 +69,7 @@ def check_events(events: list[WireEvent], malformed: int = 0) -> CheckResult:
             slices += 1
             without_duration += dur is None
             if at is not None and dur is not None and not early:
-                spans.setdefault((event.pid, event.tid), []).append((at, at + dur))
+                spans.setdefault((event.pid, _importer_tid(event)), []).append((at, at + dur))
     overlapping = sum(_overlaps(track) for track in spans.values())
     pids = {event.pid for event in events}
     duplicate, invalid, orphans = _flow_faults(events)
@@ -83,8 +84,15 @@ def check_events(events: list[WireEvent], malformed: int = 0) -> CheckResult:
         flow_ends_without_start=orphans,
         string_pids=sum(isinstance(pid, str) for pid in pids),
         negative_pids=sum(isinstance(pid, int) and not 0 <= pid < 2**32 for pid in pids),
+        negative_tids=len({(event.pid, event.tid) for event in events if _importer_tid(event) != event.tid}),
         malformed=malformed,
     )
+
+
+def _importer_tid(event: WireEvent) -> Key:
+    """The importer puts a thread whose number is negative or over 32 bits on the row of the process's main thread."""
+    tid = event.tid
+    return event.pid if isinstance(tid, int) and not 0 <= tid < 2**32 else tid
 
 
 def _importer_ns(value: Decimal | None) -> int | None:

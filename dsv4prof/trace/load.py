@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from isal import igzip
+from isal import igzip, isal_zlib
 
 from dsv4prof.errors import InputError
 from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
@@ -23,7 +23,7 @@ from dsv4prof.trace.identity import coordinates, identify
 from dsv4prof.trace.salvage import GZIP_MAGIC, Salvaged, inflate, salvage
 from dsv4prof.trace.tracks import TrackTable
 from dsv4prof.trace.vendor import GPU_CATEGORIES
-from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
 _HINT_PATH = "check the path and its permissions"
@@ -88,7 +88,7 @@ def _read(path: Path) -> tuple[bytes, str | None]:
         return data, None
     try:
         return igzip.decompress(data), None
-    except (EOFError, OSError, igzip.isal_zlib.error):
+    except (EOFError, OSError, isal_zlib.error):  # type: ignore[misc]  # isal has no stubs
         data, cut = inflate(data)
         if not data:
             raise InputError(f"{path}: {cut}, and nothing could be decompressed", hint=HINT_NOT_A_TRACE) from None
@@ -108,7 +108,7 @@ def _parse(data: bytes, path: Path, cut: str | None) -> Salvaged:
         return Salvaged(events, fields, [Dropped(odd, "malformed event")] if odd else [], [], complete=True)
     except msgspec.ValidationError as error:
         raise InputError(f"{path} is not a trace: {error}", hint=HINT_NOT_A_TRACE) from error
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         saved = salvage(data)
         if saved is None:
             why = cut or f"its text is not JSON ({error})"

@@ -13,7 +13,7 @@ import msgspec
 from isal import isal_zlib
 
 from dsv4prof.model.trace import Dropped
-from dsv4prof.trace.wire import WireEvent, decode_event, decode_events, split_document
+from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_event, decode_events, split_document
 
 GZIP_MAGIC = b"\x1f\x8b"
 _CONTROL = bytes(0x20 if code < 0x20 else code for code in range(256))
@@ -93,7 +93,7 @@ def salvage(data: bytes) -> Salvaged | None:
         events, odd = decode_events(fields.pop("traceEvents"))
         dropped = [Dropped(odd, "malformed event")] if odd else []
         return Salvaged(events, fields, dropped, notes, complete=True)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return _scan(text, notes)
 
 
@@ -162,5 +162,5 @@ def _head_fields(head: bytes) -> dict[str, msgspec.Raw]:
     """Top-level values before the events, which a cut file still has."""
     try:
         return split_document(head.rstrip().rstrip(b",") + b"}")
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return {}

@@ -16,7 +16,7 @@ from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
 from dsv4prof.trace.load import paused_gc, read_head, read_text
 from dsv4prof.trace.merge import merge
-from dsv4prof.trace.wire import WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
 from dsv4prof.trace.write import MERGED_SCHEMA
 
 _HEAD_BYTES = 1024
@@ -71,7 +71,7 @@ def load_merged_ranks(path: str | Path) -> list[RankTrace]:
                     f"{path} was changed after it was merged: {malformed} malformed events", hint="merge again"
                 )
             return _take_apart(events, header, origin_ns)
-    except (msgspec.DecodeError, KeyError) as error:
+    except (*NOT_JSON, KeyError, ValueError) as error:
         raise InputError(f"{path} is damaged: {error}", hint="merge the rank files again") from error
 
 

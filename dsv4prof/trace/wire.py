@@ -11,6 +11,8 @@ import msgspec
 
 ABSENT = msgspec.Raw()
 MAX_NS = 2**62
+# Older msgspec lets the codec's own error through.
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class WireEvent(msgspec.Struct, gc=False):
@@ -65,5 +67,5 @@ def decode_event(raw: bytes | msgspec.Raw) -> WireEvent | None:
     """One event, or None when it is damaged or has no usable shape."""
     try:
         return _EVENT.decode(raw)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None

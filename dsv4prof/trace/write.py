@@ -7,7 +7,6 @@ scale a double keeps only a quarter of a microsecond. `baseTimeNanoseconds` plus
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -33,16 +32,15 @@ def write_chrome_json(merged: MergedTrace, path: str | Path) -> Path:
     """
     path = Path(path)
     compress = path.name.endswith(".gz")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 for block in _deflated(_document(merged)) if compress else _blocks(_document(merged)):
                     file.write(block)
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OutputError(
@@ -108,12 +106,6 @@ def _counts(rank: MergedRank) -> dict[str, int]:
         "lanes": rank.lane_count,
         "moved": len(rank.lanes),
     }
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _blocks(lines: Iterator[bytes]) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ def test_a_clean_file_is_ok(tmp_path: Path) -> None:
         ([flow("f", 1, 0)], "flow_ends_without_start"),
         ([op("a", 0, 1, pid="Spans")], "string_pids"),
         ([op("a", 0, 1, pid=-1)], "negative_pids"),
+        ([op("a", 0, 1, tid=-5)], "negative_tids"),
         ([{"ph": "X", "name": {}}], "malformed"),
     ],
 )
@@ -44,6 +45,10 @@ def test_each_fault_is_counted_once_and_alone(tmp_path: Path, events: list[dict[
         name: getattr(result, name) for name in CheckResult.__struct_fields__ if name not in ("slices_in", "slices_out")
     }
     assert {name: count for name, count in faults.items() if count} == {field: 1}
+
+
+def test_negative_threads_fall_on_the_main_thread(tmp_path: Path) -> None:
+    assert _check(tmp_path, op("a", 0, 10), op("b", 5, 10, tid=-5)).overlapping == 1
 
 
 def test_a_dropped_slice_encloses_nothing(tmp_path: Path) -> None:
