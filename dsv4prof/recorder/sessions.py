@@ -185,7 +185,7 @@ def _judged(session: Session, ranks: list[RankRecord]) -> Session:
     if Outcome.RECORDING in outcomes or (session.outcome is Outcome.RECORDING and outcomes == {Outcome.MISSING}):
         outcome = Outcome.RECORDING
     elif outcomes == {Outcome.COMPLETE}:
-        outcome = session.outcome if session.outcome is Outcome.INCOMPLETE else Outcome.COMPLETE
+        outcome = Outcome.COMPLETE
     else:
         outcome = Outcome.INCOMPLETE
     reasons = [
@@ -193,10 +193,8 @@ def _judged(session: Session, ranks: list[RankRecord]) -> Session:
         for record in ranks
         if record.outcome in (Outcome.INCOMPLETE, Outcome.MISSING)
     ]
-    reason = "; ".join(reasons) or session.reason
-    return msgspec.structs.replace(
-        session, ranks=ranks, outcome=outcome, reason=None if outcome is Outcome.RECORDING else reason
-    )
+    reason = "; ".join(reasons) if outcome is Outcome.INCOMPLETE else None
+    return msgspec.structs.replace(session, ranks=ranks, outcome=outcome, reason=reason)
 
 
 @contextmanager
