@@ -6,6 +6,7 @@ of the format; Google's Trace Event Format document names the phases).
 
 from __future__ import annotations
 
+import codecs
 import gc
 from collections import Counter as Tally
 from collections.abc import Iterator
@@ -85,7 +86,7 @@ def _read(path: Path) -> tuple[bytes, str | None]:
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if not data.startswith(GZIP_MAGIC):
-        return data, None
+        return data.removeprefix(codecs.BOM_UTF8), None
     try:
         return igzip.decompress(data), None
     except (EOFError, OSError, isal_zlib.error):  # type: ignore[misc]  # isal has no stubs

@@ -10,6 +10,7 @@ from pathlib import Path
 from dsv4prof.errors import InputError
 from dsv4prof.model.event import Track
 from dsv4prof.model.trace import MergedRank, MergedTrace, MergedTrack, RankTrace, TrackInfo
+from dsv4prof.trace.base import lend_bases
 from dsv4prof.trace.clock import fit_clocks
 from dsv4prof.trace.flows import flow_base, renumber
 from dsv4prof.trace.lanes import assign_lanes, by_track
@@ -46,7 +47,7 @@ def merge(traces: Iterable[RankTrace]) -> MergedTrace:
 
     Raises InputError when there is nothing to merge or two files claim one rank.
     """
-    ordered = sorted(traces, key=lambda trace: trace.coordinates.rank)
+    ordered = lend_bases(sorted(traces, key=lambda trace: trace.coordinates.rank))
     if not ordered:
         raise InputError("there is no trace to merge", hint="give at least one rank file")
     for first, second in pairwise(ordered):

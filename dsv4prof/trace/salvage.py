@@ -23,6 +23,7 @@ _LONE_SURROGATE = re.compile(
 )
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CONTROL_BYTE = re.compile(rb"[\x00-\x1f]")
+_TRIES = 20
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT_START = re.compile(rb'(?<![:\s])\s*\{\s*"(?:ph|name|cat|pid|tid|ts|id|s|args)"\s*:')
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -112,13 +113,14 @@ def _scan(text: bytes, notes: list[str]) -> Salvaged | None:
         else:
             events.append(event)
     tail = text[end:].lstrip(b" ,")
-    complete = tail.startswith(b"]")
+    closed = tail.startswith(b"]")
+    complete = closed and (array is None or tail.rstrip().endswith(b"}"))
     dropped = [Dropped(damaged, "damaged event: its text is not JSON")] if damaged else []
-    if not complete:
-        dropped.append(Dropped(int(b"{" in tail), "event cut off where the file ends early"))
-    elif b'"traceEvents"' in tail:
+    if not closed and b"{" in tail:
+        dropped.append(Dropped(1, "event cut off where the file ends early"))
+    if closed and b'"traceEvents"' in tail:
         notes = [*notes, "the file holds a second document, which was not read"]
-    fields = _head_fields(text[: array.start()]) if array else {}
+    fields = {**_fields(text[: array.start()]), **_fields(b"{" + tail[1:].lstrip(b" ,"))} if array else {}
     return Salvaged(events, fields, dropped, notes, complete=complete)
 
 
@@ -158,9 +160,14 @@ def _object_end(text: bytes, start: int) -> int | None:
     return None
 
 
-def _head_fields(head: bytes) -> dict[str, msgspec.Raw]:
-    """Top-level values before the events, which a cut file still has."""
-    try:
-        return split_document(head.rstrip().rstrip(b",") + b"}")
-    except NOT_JSON:
-        return {}
+def _fields(text: bytes) -> dict[str, msgspec.Raw]:
+    """Top-level values before or after the events, as far as they are whole."""
+    text = text.rstrip().rstrip(b",")
+    for _ in range(_TRIES):
+        for end in (b"", b"}"):
+            try:
+                return split_document(text + end)
+            except NOT_JSON:
+                continue
+        text = text[: max(text.rfind(b","), 0)]
+    return {}

@@ -12,8 +12,9 @@ from isal import igzip
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import load_rank
+from dsv4prof.trace.merge import merge
 from dsv4prof.trace.salvage import salvage
-from traces import document, op, write
+from traces import BASE_NS, document, op, write
 
 EVENTS = [op(f"op{n}", n * 10, 5, **{"External id": n}) for n in range(20)]
 
@@ -117,3 +118,36 @@ def test_of_two_documents_in_one_file_the_first_is_read(tmp_path: Path) -> None:
     trace = load_rank(write(tmp_path / "rank0.json", text.encode()))
     assert len(trace.slices) == 3
     assert any("second document" in note for note in trace.notes)
+
+
+def _base_behind(events: list[dict[str, object]]) -> bytes:
+    whole = document(events)  # type: ignore[arg-type]
+    return json.dumps(
+        {"schemaVersion": 1, "traceEvents": whole["traceEvents"], "baseTimeNanoseconds": BASE_NS}
+    ).encode()
+
+
+def test_values_behind_the_events_survive_a_damaged_event(tmp_path: Path) -> None:
+    text = _base_behind(EVENTS[:4]).replace(b'"op2"', b'"o"p"2"')
+    trace = load_rank(write(tmp_path / "rank0.json", text))
+    assert (trace.base_ns, len(trace.slices), trace.complete) == (BASE_NS, 3, True)
+
+
+def test_a_cut_behind_the_events_loses_no_event_and_is_still_a_cut(tmp_path: Path) -> None:
+    text = _base_behind(EVENTS[:4]).removesuffix(b"}") + b', "traceName": "/tm'
+    trace = load_rank(write(tmp_path / "rank0.json", text))
+    assert (trace.base_ns, len(trace.slices), trace.complete, trace.dropped) == (BASE_NS, 4, False, [])
+
+
+def test_a_rank_cut_before_its_base_borrows_it(tmp_path: Path) -> None:
+    whole = write(tmp_path / "rank0.json", _base_behind(EVENTS))
+    text = _base_behind(EVENTS)
+    cut = write(tmp_path / "rank1.json", text[: text.index(b'"op9"')])
+    merged = merge([load_rank(whole), load_rank(cut)])
+    assert [rank.trace.slices[3].start_ns for rank in merged.ranks] == [BASE_NS + 30_000] * 2
+    assert any("base time was behind the cut" in note for note in merged.ranks[1].trace.notes)
+
+
+def test_a_byte_order_mark_is_no_damage(tmp_path: Path) -> None:
+    trace = load_rank(write(tmp_path / "rank0.json", b"\xef\xbb\xbf" + json.dumps(document(EVENTS)).encode()))
+    assert (len(trace.slices), trace.notes) == (20, [])
