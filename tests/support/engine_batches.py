@@ -24,16 +24,16 @@ Part = tuple[int, int, torch.Tensor]
 """One request's rows: cache slot, position of the first row, token ids."""
 
 
-def make_batch(*parts: Part, phase: Phase = Phase.PREFILL) -> ForwardBatch:
+def make_batch(*parts: Part, phase: Phase = Phase.PREFILL, device: torch.device = CPU) -> ForwardBatch:
     extend = tuple(len(ids) for _, _, ids in parts)
     ends = tuple(start + len(ids) for _, start, ids in parts)
     return ForwardBatch(
         phase=phase,
-        input_ids=torch.cat([ids for _, _, ids in parts]),
-        positions=torch.cat([torch.arange(start, start + len(ids)) for _, start, ids in parts]),
-        req_slots=torch.tensor([slot for slot, _, _ in parts]),
-        seq_lens=torch.tensor(ends),
-        extend_lens=torch.tensor(extend),
+        input_ids=torch.cat([ids for _, _, ids in parts]).to(device),
+        positions=torch.cat([torch.arange(start, start + len(ids)) for _, start, ids in parts]).to(device),
+        req_slots=torch.tensor([slot for slot, _, _ in parts], device=device),
+        seq_lens=torch.tensor(ends, device=device),
+        extend_lens=torch.tensor(extend, device=device),
         num_tokens=sum(extend),
         seq_lens_host=ends,
         extend_lens_host=extend,
@@ -51,13 +51,14 @@ def make_runner(
     hooks: StepHooks | None = None,
     group: TensorParallelGroup | None = None,
     dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
 ) -> ModelRunner:
     torch.set_num_threads(1)
     return ModelRunner(
         config,
         weights,
         group=group or TensorParallelGroup.single(),
-        device=CPU,
+        device=device,
         dtype=dtype,
         cache=CacheShape(max_requests=max_requests, context_len=context_len, num_draft_tokens=num_draft_tokens),
         exact_num_tokens=exact,

@@ -84,7 +84,12 @@ def init_process_group(
     backend = "nccl" if device.type == "cuda" else "gloo"
     try:
         dist.init_process_group(
-            backend, init_method=init_method, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+            backend,
+            init_method=init_method,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout_s),
+            device_id=device if device.type == "cuda" else None,
         )
     except (dist.DistError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
