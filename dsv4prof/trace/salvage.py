@@ -22,6 +22,8 @@ _LONE_SURROGATE = re.compile(
     rb"(?<!\\)((?:\\\\)*)(?:(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
 )
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_CONTROLS = "raw control characters in strings were replaced by spaces"
+_ILLEGAL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _CONTROL_BYTE = re.compile(rb"[\x00-\x1f]")
 _TRIES = 20
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -67,7 +69,7 @@ def repair_text(data: bytes) -> tuple[bytes, list[str]]:
     notes: list[str] = []
     clean = data.translate(_CONTROL)
     if clean != data and _strings_hold_controls(data):
-        notes.append("raw control characters in strings were replaced by spaces")
+        notes.append(_CONTROLS)
     utf8 = clean.decode("utf-8", "replace").encode()
     if utf8 != clean:
         notes.append("bytes that are not UTF-8 were replaced by U+FFFD")
@@ -95,7 +97,9 @@ def salvage(data: bytes) -> Salvaged | None:
         dropped = [Dropped(odd, "malformed event")] if odd else []
         return Salvaged(events, fields, dropped, notes, complete=True)
     except NOT_JSON:
-        return _scan(text, notes)
+        # A stray quote turns the text between strings into strings, so line ends there prove nothing.
+        proven = _ILLEGAL.search(data) is not None
+        return _scan(text, [note for note in notes if note != _CONTROLS or proven])
 
 
 def _scan(text: bytes, notes: list[str]) -> Salvaged | None:
