@@ -87,6 +87,8 @@ def plain_range(name: str) -> str:
         return ""
     if name.startswith("step["):
         return _VARIABLE.sub("", name[5:].rstrip("]"))
+    if name.startswith("execute_"):
+        return "execute"
     return name
 
 

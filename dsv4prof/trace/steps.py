@@ -1,7 +1,8 @@
 """Engine steps and their phases, from the record_function names in a trace.
 
-The engine target writes `dsv4.step#N` and `dsv4.phase ...`. Other traces have `step[DECODE bs=15]` (SGLang), where one
-slice is one forward, or `ProfilerStep#N` (torch's schedule); those are used when nothing better is there.
+The engine target writes `dsv4.step#N` and `dsv4.phase ...`. Other traces have `step[DECODE bs=15]` (SGLang) or
+`execute_context_0(0)_generation_4(4)` (vLLM), where one slice is one forward, or `ProfilerStep#N` (torch's schedule);
+those are used when nothing better is there.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dsv4prof.model.phase import Phase
 from dsv4prof.model.trace import PhaseSpan, StepSpan
 
 _FORWARD = re.compile(r"^step\[(?P<mode>\w+)(?: (?P<facts>[^\]]*))?\]$")
+_EXECUTE = re.compile(r"^execute_(?:\d+_)?context_(?P<context>\d+)\(.*\)_generation_(?P<generation>\d+)\(")
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _REQUESTS = re.compile(r"\bbs=(\d+)")
+_ALONE = (Phase.PREFILL, Phase.DECODE)
 _MODES = {
     "EXTEND": Phase.PREFILL,
     "PREFILL": Phase.PREFILL,
@@ -51,6 +54,7 @@ def find_steps(slices: list[Slice], rank: int) -> list[StepSpan]:
         phases = [_own_phase(event, note) for event, note in parsed if note.kind == "phase"]
         return _with_accepted(_nest(steps, phases), [a for event, note in parsed if (a := _accepted(event, note))])
     forwards = [phase for event in ranges if (phase := _forward(event)) is not None]
+    forwards = forwards or [phase for event in ranges if (phase := _execute(event)) is not None]
     profiler = [step for event in ranges if (step := _profiler_step(event, rank)) is not None]
     if profiler:
         return _nest(profiler, forwards)
@@ -100,30 +104,44 @@ def _forward(event: Slice) -> PhaseSpan | None:
     return None if phase is None else PhaseSpan(phase, event.start_ns, event.end_ns, None, event.name)
 
 
+def _execute(event: Slice) -> PhaseSpan | None:
+    """A forward with any context request counts as prefill, as the mixed batches of servers do."""
+    match = _EXECUTE.match(event.name)
+    if match is None:
+        return None
+    phase = Phase.PREFILL if int(match["context"]) else Phase.DECODE
+    requests = int(match["context"]) + int(match["generation"])
+    return PhaseSpan(phase, event.start_ns, event.end_ns, None, f"{event.name} bs={requests}")
+
+
 def _profiler_step(event: Slice, rank: int) -> StepSpan | None:
     match = _PROFILER_STEP.match(event.name)
     return None if match is None else StepSpan(rank, int(match[1]), event.start_ns, event.end_ns)
 
 
 def _group_forwards(forwards: list[PhaseSpan], rank: int) -> list[StepSpan]:
-    """One step for each run of forwards up to the next one of the kind that opened the first step.
+    """Steps out of bare forwards: a prefill or a plain decode is one, and a speculative cycle is one.
 
-    A speculative step shows as several forwards (draft, verify, draft extend); plain decoding as one. What the host
-    does between the last forward of a step and the next step belongs to the step.
+    A cycle (draft, verify, draft extend, from whichever the window begins with) ends where a phase comes again. What
+    the host does between the last forward of a step and the next step belongs to the step.
     """
-    steps: list[StepSpan] = []
-    group: list[PhaseSpan] = []
+    groups: list[list[PhaseSpan]] = []
     for forward in sorted(forwards, key=lambda phase: phase.start_ns):
-        if group and any(held.phase == forward.phase for held in group):
-            steps.append(_step_of(group, len(steps), rank))
-            group = []
-        group.append(forward)
-    if group:
-        steps.append(_step_of(group, len(steps), rank))
+        if not groups or _begins_step(forward, groups[-1]):
+            groups.append([])
+        groups[-1].append(forward)
+    steps = [_step_of(group, index, rank) for index, group in enumerate(groups)]
     return [
         *(msgspec.structs.replace(step, end_ns=after.start_ns) for step, after in pairwise(steps)),
         *steps[-1:],
     ]
+
+
+def _begins_step(forward: PhaseSpan, group: list[PhaseSpan]) -> bool:
+    if forward.phase in _ALONE or any(held.phase is forward.phase for held in group):
+        return True
+    # After a prefill the draft layer catches up on the prompt; anything else is the next step.
+    return group[0].phase in _ALONE and forward.phase is not Phase.DRAFT_EXTEND
 
 
 def _step_of(group: list[PhaseSpan], index: int, rank: int) -> StepSpan:

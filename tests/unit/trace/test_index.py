@@ -92,12 +92,31 @@ def test_forwards_of_a_server_are_grouped_into_speculative_steps(tmp_path: Path)
     assert rank.steps[0].end_ns == rank.steps[1].start_ns
 
 
-def test_plain_decoding_is_one_step_a_forward(tmp_path: Path) -> None:
-    rank = _rank(
-        tmp_path, note("step[EXTEND bs=1 toks=64]", 0, 10), *(note("step[DECODE bs=1]", n * 20, 9) for n in (1, 2, 3))
-    )
-    assert [[p.phase for p in step.phases] for step in rank.steps][-1] == [Phase.DECODE]
-    assert sum(len(step.phases) for step in rank.steps) == 4
+@pytest.mark.parametrize(
+    ("modes", "steps"),
+    [
+        (["EXTEND", "DECODE", "DECODE", "EXTEND", "DECODE"], [1, 1, 1, 1, 1]),
+        (["EXTEND", "DRAFT_EXTEND", "DRAFT", "TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT", "TARGET_VERIFY"], [2, 3, 2]),
+        (["TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT", "TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT"], [3, 3]),
+        (["EXTEND", "TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT"], [1, 3]),
+    ],
+)
+def test_forwards_become_steps(tmp_path: Path, modes: list[str], steps: list[int]) -> None:
+    rank = _rank(tmp_path, *(note(f"step[{mode} bs=1]", n * 20, 9) for n, mode in enumerate(modes)))
+    assert [len(step.phases) for step in rank.steps] == steps
+    assert [step.index for step in rank.steps] == list(range(len(steps)))
+
+
+def test_forwards_of_vllm_are_steps_unless_better_names_are_there(tmp_path: Path) -> None:
+    execute = [
+        note("execute_context_1(64)_generation_0(0)", 0, 10),
+        note("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk9sqsq4sqsk9)", 20, 10),
+    ]
+    rank = _rank(tmp_path, *execute)
+    assert [phase.phase for step in rank.steps for phase in step.phases] == [Phase.PREFILL, Phase.DECODE]
+    assert rank.steps[-1].phases[-1].label.endswith("bs=4")
+    both = _rank(tmp_path, *execute, note("step[DECODE bs=4]", 22, 5))
+    assert [phase.label for step in both.steps for phase in step.phases] == ["step[DECODE bs=4]"]
 
 
 def test_profiler_steps_hold_the_forwards_inside_them(tmp_path: Path) -> None:
