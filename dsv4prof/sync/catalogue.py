@@ -44,6 +44,7 @@ OWN_READS: dict[str, int] = {
     "aten::equal": 1,
     "aten::one_hot": 1,
     "aten::_linalg_check_errors": 1,
+    "aten::_coalesce": 5,
 }
 
 # The outermost of these in a chain names the read.
@@ -68,6 +69,7 @@ _READINGS: dict[str, Reading] = {
     "aten::unique_dim_consecutive": Reading("DSV105", "unique_consecutive(dim=)", "a static form: compare neighbours"),
     "aten::bincount": Reading("DSV105", "bincount, also with minlength", "zeros(n).scatter_add_"),
     "aten::one_hot": Reading("DSV105", "one_hot without num_classes", "pass num_classes", "possible"),
+    "aten::_coalesce": Reading("DSV105", "coalesce of a sparse tensor", "coalesce once, outside the step"),
     "aten::is_nonzero": Reading("DSV107", "truth of a tensor", _TRUTH),
     "aten::equal": Reading("DSV107", "torch.equal", "compare on the device"),
     "aten::allclose": Reading("DSV107", "allclose", "compare on the device"),
@@ -83,16 +85,19 @@ _READINGS: dict[str, Reading] = {
     "aten::narrow": Reading("DSV110", "narrow by a device value", _SIZE),
     "aten::item": Reading("DSV101", "scalar read by .item(), int(), float() or as an index", _MIRROR),
     "aten::_local_scalar_dense": Reading("DSV101", "scalar read", _MIRROR),
-    "aten::lift_fresh": Reading(
-        "DSV108",
-        "upload from a Python list, if it is meant for the device",
-        "torch.full, or a cached tensor",
-        "possible",
-    ),
 }
 
 # On a CPU these show a read that a GPU does not have: the value is a host scalar, or the check stays on the device.
-_NOT_ON_GPU = frozenset({"aten::_assert_async", "aten::index_put_", "aten::_index_put_impl_", "aten::linalg_lu_solve"})
+_NOT_ON_GPU = frozenset({"aten::_assert_async", "aten::linalg_lu_solve", "aten::embedding_renorm_"})
+
+MASK_ASSIGNMENT = Reading("DSV105", "assignment through a boolean mask", "torch.where", "likely")
+LIST_UPLOAD = Reading(
+    "DSV108", "upload from a Python list, if it is meant for the device", "torch.full, or a cached tensor", "possible"
+)
+# Up to torch 2.13; later versions fill.
+ELEMENT_UPLOAD = Reading(
+    "DSV108", "a Python number assigned to an element", "x[i : i + 1] = number, or fill_", "likely"
+)
 
 _COPY_OPS = frozenset({"aten::copy_", "aten::_to_copy", "aten::to", "aten::clone", "aten::contiguous"})
 TO_HOST = Reading("DSV103", "blocking copy to the host", "non_blocking=True into pinned memory; read after an event")

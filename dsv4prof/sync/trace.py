@@ -72,7 +72,7 @@ def _order(finding: Finding) -> tuple[int, float, float, str]:
 def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], *, measured: bool) -> Finding:
     evidence = _evidence(index, key, reads)
     first = reads[0][1]
-    certain = first.reading.certainty == "certain" or measured
+    certain = first.reading.certainty != "possible" or measured
     blocked = sum(read.blocked_ns or 0 for _, read in reads)
     steps: int = evidence["steps"]
     if measured:

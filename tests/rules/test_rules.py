@@ -38,8 +38,14 @@ def test_every_code_in_the_source_has_a_rule() -> None:
 
 
 def test_every_reading_of_the_catalogue_has_a_rule_of_the_syncs() -> None:
-    readings = [catalogue.reading_of([op]) for op in (*catalogue.OWN_READS, catalogue.SCALAR_READ, catalogue.UPLOAD)]
-    assert all(reading is not None and rules.get(reading.code).code.startswith("DSV1") for reading in readings)
+    ops = (*catalogue.OWN_READS, catalogue.SCALAR_READ)
+    named = [catalogue.reading_of([op]) for op in ops]
+    others = [value for value in vars(catalogue).values() if isinstance(value, catalogue.Reading)]
+    for reading in (*named, *others, *catalogue.SYNCHRONIZE.values()):
+        assert reading is not None
+        assert rules.get(reading.code).code.startswith("DSV1")
+        assert reading.fix
+    assert len(others) >= 5
 
 
 def test_an_unknown_code_is_refused_with_the_known_ones() -> None:
