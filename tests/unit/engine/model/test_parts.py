@@ -195,3 +195,25 @@ def test_a_trace_needs_a_whole_prompt():
     runner = golden_runner()
     with pytest.raises(AssertionError, match="whole prompt"):
         runner.trace_target(make_batch((0, 3, random_ids(4, seed=0))))
+
+
+class UnsummedGroup(TensorParallelGroup):
+    """Leaves each rank's share as it is, so that a test can add the shares itself."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_ranks_shares_add_up_even_where_a_rank_has_no_expert(size):
+    config, weights = load_checkpoint(GOLDEN)
+    reader = WeightReader(weights, device=CPU, dtype=torch.float32).below("layers.2.ffn")
+    whole, x, ids = experts(2)
+    shares = [
+        MixtureOfExperts(config, reader, by_token=False, group=UnsummedGroup(rank=rank, size=size))(x, ids, ignore)
+        for rank in range(size)
+    ]
+    without_routed = MixtureOfExperts(config, reader, by_token=False, group=UnsummedGroup(rank=8, size=9))
+    assert len(without_routed._local) == 0
+    shared = without_routed(x, ids, ignore)
+    assert worst(sum(share - shared for share in shares) + shared, whole(x, ids, ignore)) < 1e-5
