@@ -9,7 +9,9 @@ import torch
 
 from dsv4_engine.attention.metadata import WindowMeta
 from dsv4_engine.attention.reference import EntryKeys, attend, row_blocks
+from dsv4_engine.checkpoint.layout import Split
 from dsv4_engine.checkpoint.load import load_checkpoint
+from dsv4_engine.checkpoint.sharding import shard
 from dsv4_engine.checkpoint.tiny import tiny_config, tiny_weights
 from dsv4_engine.config import YarnScaling
 from dsv4_engine.model import moe
@@ -18,6 +20,7 @@ from dsv4_engine.model.moe import MixtureOfExperts, swiglu
 from dsv4_engine.model.norm import rms_norm
 from dsv4_engine.model.rope import inverse_frequencies, rotate, rotation
 from dsv4_engine.model.trace import ignore
+from dsv4_engine.model.vocabulary import Vocabulary
 from dsv4_engine.model.weights import WeightReader
 from dsv4_engine.parallel.group import TensorParallelGroup
 from engine_batches import CPU, GOLDEN, golden_runner, make_batch, make_runner, random_ids, worst
@@ -217,3 +220,29 @@ def test_the_ranks_shares_add_up_even_where_a_rank_has_no_expert(size):
     assert len(without_routed._local) == 0
     shared = without_routed(x, ids, ignore)
     assert worst(sum(share - shared for share in shares) + shared, whole(x, ids, ignore)) < 1e-5
+
+
+class PaddedGroup(UnsummedGroup):
+    """Plays the other ranks' part of a gather by repeating this rank's."""
+
+    def all_gather(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.cat([tensor] * self.size, dim)
+
+
+def test_a_vocabulary_that_does_not_divide_is_padded_and_cut():
+    config = tiny_config()
+    full = {name: normal(config.vocab_size, config.hidden_size, seed=seed) for seed, name in
+            enumerate(("embed.weight", "head.weight"))}  # fmt: skip
+    hidden, ids, size = normal(5, config.hidden_size, seed=3), torch.tensor([0, 319, 106, 107, 214]), 3
+    assert config.vocab_size % size
+    embedded, logits = [], []
+    for rank in range(size):
+        local = {name: shard(tensor, Split.VOCABULARY, rank=rank, size=size) for name, tensor in full.items()}
+        reader = WeightReader(local, device=CPU, dtype=torch.float32)
+        vocabulary = Vocabulary(config, reader, PaddedGroup(rank=rank, size=size))
+        embedded.append(vocabulary.embed(ids))
+        rows = len(local["head.weight"])
+        logits.append(vocabulary.logits(hidden)[:, :rows])
+        assert vocabulary.logits(hidden).shape == (5, config.vocab_size)
+    assert torch.equal(sum(embedded), full["embed.weight"][ids])
+    assert worst(torch.cat(logits, 1)[:, : config.vocab_size], hidden @ full["head.weight"].T) < 1e-4
