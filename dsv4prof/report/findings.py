@@ -67,9 +67,12 @@ def _colored(rows: list[list[str]], findings: list[Finding], style: Style) -> li
 
 
 def _where(finding: Finding) -> str:
-    """Without a location the range in which it happened."""
-    region = finding.evidence.get("region")
-    return f"in {region}" if finding.location is None and region else place(finding.location)
+    """Without a location the range in which it happened, else the kinds of step."""
+    if finding.location is not None:
+        return place(finding.location)
+    kinds = [kind for kind in finding.evidence.get("step_kinds", ()) if kind]
+    region = finding.evidence.get("region") or (f"{' and '.join(kinds)} steps" if kinds else None)
+    return f"in {region}" if region else numbers.NOTHING
 
 
 def place(location: Location | None) -> str:

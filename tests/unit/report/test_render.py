@@ -88,6 +88,9 @@ def test_a_finding_without_a_place_names_its_range() -> None:
         code="DSV106", severity=Severity.NOTE, message="wait", evidence={"reads": 1, "region": "copy"}, cost_ns=5
     )
     assert _text(findings=[finding]).splitlines()[-1].endswith("in copy")
+    facts = {"reads": 1, "region": None, "step_kinds": ["decode", "prefill"]}
+    finding = Finding(code="DSV108", severity=Severity.NOTE, message="upload", evidence=facts)
+    assert _text(findings=[finding]).splitlines()[-1].endswith("in decode and prefill steps")
 
 
 def test_tables_are_aligned_and_whole() -> None:
