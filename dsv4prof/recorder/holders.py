@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType, ModuleType
 from typing import Any
@@ -16,6 +17,12 @@ from typing import Any
 from dsv4prof.recorder.backends import Remains
 
 _MAX_DEPTH = 12
+# Each link scans the whole heap; a server of millions of objects must not stand still for a name.
+_PATIENCE_S = 5.0
+
+
+class _SearchTookTooLongError(Exception):
+    """Leaves objgraph's search, which knows no limit of time."""
 
 
 def find_holders(remains: Sequence[Remains]) -> tuple[list[str], str | None]:
@@ -60,12 +67,24 @@ def _frames_holding(target: object, ignore: set[int]) -> list[str]:
 
 
 def _module_chain(target: object) -> str | None:
-    """The way from a module to the target, or None when no module leads there or objgraph is absent."""
+    """The way from a module to the target; None when there is none, the search takes too long, or objgraph is
+    absent.
+    """
     try:
         import objgraph
     except ImportError:
         return None
-    chain = objgraph.find_backref_chain(target, objgraph.is_proper_module, max_depth=_MAX_DEPTH)
+    deadline = time.monotonic() + _PATIENCE_S
+
+    def is_module(candidate: object) -> bool:
+        if time.monotonic() > deadline:
+            raise _SearchTookTooLongError
+        return bool(objgraph.is_proper_module(candidate))
+
+    try:
+        chain = objgraph.find_backref_chain(target, is_module, max_depth=_MAX_DEPTH)
+    except _SearchTookTooLongError:
+        return None
     return " -> ".join(_links(chain)) if len(chain) > 1 else None
 
 

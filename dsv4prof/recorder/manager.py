@@ -160,7 +160,8 @@ class Recorder:
         return self._drop()
 
     def __enter__(self) -> Recorder:
-        self.arm()
+        if self._state is State.NEW:
+            self.arm()
         return self
 
     def __exit__(

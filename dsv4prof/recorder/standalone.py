@@ -8,6 +8,7 @@ process.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -20,7 +21,7 @@ from types import FrameType
 
 import msgspec
 
-from dsv4prof.errors import InputError, LifetimeError, OutputError, UsageError
+from dsv4prof.errors import Dsv4profError, InputError, LifetimeError, OutputError, UsageError
 from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
 from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.backends.kineto import KinetoBackend
@@ -31,6 +32,7 @@ from dsv4prof.recorder.sink import RankSink
 
 SESSION_VARIABLE = "DSV4PROF_SESSION"
 _AGREE_PATIENCE_S = 60.0
+_NOTE_PREFIX = ".launch-"
 _launches: dict[Path, int] = {}
 
 
@@ -64,14 +66,26 @@ def record(
         ),
         given=session,
     )
-    sink = RankSink(folder, me)
-    backend = KinetoBackend(chosen, metadata=trace_metadata(me, folder))
+    recorder = _armed(chosen, me, folder)
     try:
-        with _terminate_by_exception(), Recorder(chosen, sink, backend) as recorder:
+        with _terminate_by_exception(), recorder:
             yield recorder
     finally:
         assemble(folder)
     require_freed(recorder)
+
+
+def _armed(plan: RecordPlan, me: RankCoordinates, folder: Path) -> Recorder:
+    """An armed recorder; when it cannot be armed, a folder that holds nothing but its manifest goes again."""
+    try:
+        backend = KinetoBackend(plan, metadata=trace_metadata(me, folder))
+        recorder = Recorder(plan, RankSink(folder, me), backend)
+        recorder.arm()
+    except Dsv4profError:
+        if [path.name for path in folder.iterdir()] == [MANIFEST_NAME] and me.world_size == 1:
+            shutil.rmtree(folder)
+        raise
+    return recorder
 
 
 def require_freed(recorder: Recorder) -> None:
@@ -122,6 +136,7 @@ def agree_on_session(
     if me.rank != 0:
         return _await_folder(note, me)
     folder = make()
+    _forget_past_launches(root)
     write_atomic(note, str(folder.resolve()).encode())
     return folder
 
@@ -134,7 +149,17 @@ def _agreement(root: Path) -> Path:
     born = round(psutil.Process(parent).create_time() * 1000)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     _launches[root] = _launches.get(root, 0) + 1
-    return root / f".launch-{parent}-{born}-{restart}-{_launches[root]}"
+    return root / f"{_NOTE_PREFIX}{parent}-{born}-{restart}-{_launches[root]}"
+
+
+def _forget_past_launches(root: Path) -> None:
+    """Rank 0 cannot know when the others have read a note, but a launch whose agent is gone needs none."""
+    import psutil
+
+    for note in root.glob(f"{_NOTE_PREFIX}*"):
+        parent = note.name.removeprefix(_NOTE_PREFIX).split("-")[0]
+        if parent.isdecimal() and not psutil.pid_exists(int(parent)):
+            note.unlink(missing_ok=True)
 
 
 def _await_folder(note: Path, me: RankCoordinates) -> Path:

@@ -46,6 +46,9 @@ def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path
         raise refusal.as_error()
     session = _conclude(spec, folder, exits)
     kept = _kept(folder, session)
+    if interrupted and all(record.first_step is None for record in session.ranks):
+        shutil.rmtree(folder)
+        raise InterruptedRunError("interrupted before anything was recorded", hint="no session was left behind")
     if interrupted:
         raise InterruptedRunError("interrupted; what was recorded has been saved", hint=kept)
     if (cause := root_cause(exits)) is not None:
@@ -102,7 +105,7 @@ def _kept(folder: Path, session: Session) -> str:
     traces = [record.trace for record in session.ranks if record.trace is not None]
     if not traces:
         return f"no trace was saved; the ranks' logs are in {folder}"
-    return f"{len(traces)} of {session.world_size} traces are in {folder}: dsv4prof merge {session.id} --allow-partial"
+    return f"{len(traces)} of {session.world_size} traces are kept: dsv4prof merge {folder} --allow-partial"
 
 
 def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tuple[Path, Session]:

@@ -144,6 +144,19 @@ def test_an_interrupt_ends_all_ranks_after_the_same_step(leader: Leader, number:
     assert gone_within(5, pids)
 
 
+def test_an_interrupt_before_recording_leaves_no_session(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LEADER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stderr is not None
+    assert child.stderr.readline().strip() == "loading the model"
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=40)
+    assert child.returncode == 130
+    assert "before anything was recorded" in out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_leader_leaves_no_rank_behind(leader: Leader) -> None:
     pids = [leader.pid(0), leader.pid(1)]
     leader.process.send_signal(signal.SIGKILL)

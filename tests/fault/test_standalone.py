@@ -166,6 +166,20 @@ with record(PLAN, root=root):
     assert not record_of(folder)["release"]["freed"]
 
 
+def test_a_recording_that_cannot_begin_leaves_no_session(tmp_path: Path) -> None:
+    body = """
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    try:
+        with record(PLAN, root=root): work()
+    except Dsv4profError as error:
+        print(error.message)
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert "another torch profiler" in out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_many_sessions_in_one_process_do_not_grow_it(tmp_path: Path) -> None:
     body = """
 import psutil

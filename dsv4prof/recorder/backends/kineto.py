@@ -129,8 +129,13 @@ class KinetoBackend:
         return [cpu, *gpu]
 
     def _refuse_foreign(self) -> None:
-        """Two profilers on one thread crash the process at export; torch itself does not object."""
-        if self._torch.autograd._profiler_enabled():
+        """Two profilers at once crash the process at export; torch itself does not object.
+
+        `_profiler_enabled` knows this thread only; the flag beside it is the process's, as old as torch.profiler's
+        hooks.
+        """
+        elsewhere = getattr(self._torch.autograd.profiler, "_is_profiler_enabled", False)
+        if self._torch.autograd._profiler_enabled() or elsewhere:
             raise LifetimeError(
                 "another torch profiler is already recording in this process",
                 hint="stop it first: two at once end in a crash or in one lost trace",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,30 @@ def test_a_foreign_profiler_is_refused(tmp_path: Path) -> None:
             recorder.arm()
         work()
     assert Recorder._active is None
+
+
+def test_a_foreign_profiler_of_another_thread_is_refused_and_goes_on(tmp_path: Path) -> None:
+    running, enough = threading.Event(), threading.Event()
+    counted: list[int] = []
+
+    def foreign() -> None:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            running.set()
+            work()
+            enough.wait(30)
+        counted.append(len(profiler.events()))
+
+    thread = threading.Thread(target=foreign)
+    thread.start()
+    running.wait(30)
+    recorder, _ = recorder_in(tmp_path)
+    try:
+        with pytest.raises(LifetimeError, match="another torch profiler"):
+            recorder.arm()
+    finally:
+        enough.set()
+        thread.join()
+    assert counted[0] > 0
 
 
 def test_a_foreign_profiler_that_starts_while_waiting_ends_ours_clearly(tmp_path: Path) -> None:
