@@ -7,6 +7,7 @@ The importer closes slices by time on each (pid, tid) and drops one that overlap
 from __future__ import annotations
 
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -99,7 +100,8 @@ def _importer_ns(value: Decimal | None) -> int | None:
     """As the importer reads a time: integers exactly, else a double of microseconds, which is coarse at epoch scale."""
     if value is None or not value.is_finite():
         return None
-    return int(value) * 1000 if value == value.to_integral_value() else round(float(value) * 1000.0)
+    number = float(value)
+    return int(value) * 1000 if number.is_integer() else round(number * 1000.0)
 
 
 def _overlaps(spans: list[tuple[int, int]]) -> int:
@@ -119,11 +121,11 @@ def _overlaps(spans: list[tuple[int, int]]) -> int:
 
 def _flow_faults(events: list[WireEvent]) -> tuple[int, int, int]:
     """(starts whose key is already open, ids that are no integers, ends without an earlier start)."""
-    points = [e for e in events if e.ph in ("s", "t", "f") and _importer_ns(e.ts) is not None]
-    points.sort(key=lambda event: _importer_ns(event.ts) or 0)
+    timed = [(at, e) for e in events if e.ph in ("s", "t", "f") and (at := _importer_ns(e.ts)) is not None]
+    timed.sort(key=itemgetter(0))
     open_keys: set[tuple[int, str, str]] = set()
     duplicate = invalid = orphans = 0
-    for point in points:
+    for _, point in timed:
         if not isinstance(point.id, int):
             invalid += 1
             continue
