@@ -15,7 +15,7 @@ from dsv4prof.analysis.mtp import analyze_mtp
 from dsv4prof.analysis.phases import analyze_phases
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.merging import rank_facts
-from dsv4prof.api.sources import Source, resolve
+from dsv4prof.api.sources import gather, resolve
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Metric, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import CallSite, Session
@@ -23,9 +23,6 @@ from dsv4prof.model.trace import MergedTrace
 from dsv4prof.sync.join import join_call_sites
 from dsv4prof.sync.trace import host_reads
 from dsv4prof.trace.index import TraceIndex
-from dsv4prof.trace.merge import load_ranks
-from dsv4prof.trace.merge import merge as merge_traces
-from dsv4prof.trace.unmerge import is_merged, load_merged
 
 
 class Insight(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +38,9 @@ class Insight(msgspec.Struct, frozen=True, kw_only=True):
 def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"), fail_on: str = "never") -> Report:
     """Findings and tables of a session, a merged trace or rank files; exit status by `fail_on`."""
     source = resolve(inputs, sessions_dir)
-    trace = read_trace(source)
-    insight = explain(trace, source.session)
+    gathered = gather(source)
+    insight = explain(gathered.trace, source.session)
+    findings = [*insight.findings, *gathered.findings(source)]
     session = source.session.id if source.session else None
     return Report(
         kind="analyze",
@@ -51,19 +49,12 @@ def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"),
         ),
         sections=insight.sections,
         metrics=insight.metrics,
-        findings=insight.findings,
+        findings=findings,
         notes=insight.notes,
-        verdict=verdict(insight.findings, fail_on),
+        verdict=verdict(findings, fail_on),
         next_command=None if session else "dsv4prof run --profile",
-        data={**insight.facts, "ranks": rank_facts(trace)},
+        data={**insight.facts, "ranks": rank_facts(gathered.trace)},
     )
-
-
-def read_trace(source: Source) -> MergedTrace:
-    """One merged trace from rank files, or from a file that was merged before."""
-    if len(source.files) == 1 and is_merged(source.files[0]):
-        return load_merged(source.files[0])
-    return merge_traces(load_ranks(source.files))
 
 
 def explain(trace: MergedTrace, session: Session | None) -> Insight:

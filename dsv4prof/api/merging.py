@@ -10,15 +10,14 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
-from dsv4prof.api.sources import MERGED_NAME, Source, resolve
+from dsv4prof.analysis.quality import analyze_quality
+from dsv4prof.api.sources import MERGED_NAME, Gathered, Source, gather, resolve
 from dsv4prof.errors import InputError, OutputError
-from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.trace import ClockFit, MergedRank, MergedTrace
 from dsv4prof.recorder.sessions import assemble
 from dsv4prof.trace.check import CheckResult, check_file
-from dsv4prof.trace.merge import load_readable
-from dsv4prof.trace.merge import merge as merge_traces
+from dsv4prof.trace.index import TraceIndex
 from dsv4prof.trace.unmerge import is_merged
 from dsv4prof.trace.write import write_chrome_json
 
@@ -35,17 +34,15 @@ _COLUMNS = [
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """A merged trace, where it was written, and what is wrong with its ranks (rank -> sentence)."""
+    """A merged trace, where it was written, and what Perfetto's importer would make of the file."""
 
-    trace: MergedTrace
+    gathered: Gathered
     path: Path
     check: CheckResult
-    faults: dict[int, str]
-    unreadable: list[str]
 
     @property
-    def whole(self) -> bool:
-        return not self.faults and not self.unreadable
+    def trace(self) -> MergedTrace:
+        return self.gathered.trace
 
 
 def merge(
@@ -71,20 +68,17 @@ def merge(
 def merge_source(source: Source, target: Path, *, force: bool = False, strict: bool = False) -> Merged:
     """Read, merge, write and check; a session's manifest learns of its merged file."""
     check_replaceable(target, force=force)
-    traces, errors = load_readable(source.files)
-    if not traces:
-        raise errors[0]
-    trace = merge_traces(traces)
-    faults = {**_faults(trace), **source.lost}
-    if strict and (faults or errors):
-        first = errors[0].message if errors else next(f"rank {rank}: {why}" for rank, why in faults.items())
-        raise InputError(f"not merged: {first}", hint="without --strict the rest is merged and the exit status is 1")
-    write_chrome_json(trace, target)
+    gathered = gather(source)
+    if strict and not gathered.whole:
+        first = next((f"rank {rank}: {why}" for rank, why in gathered.faults.items()), None)
+        raise InputError(
+            f"not merged: {first or gathered.unreadable[0]}",
+            hint="without --strict the rest is merged and the exit status is 1",
+        )
+    write_chrome_json(gathered.trace, target)
     if source.folder is not None and source.session is not None and target.parent == source.folder:
         assemble(source.folder, merged=target.name)
-    return Merged(
-        trace=trace, path=target, check=check_file(target), faults=faults, unreadable=[e.message for e in errors]
-    )
+    return Merged(gathered=gathered, path=target, check=check_file(target))
 
 
 def check_replaceable(target: Path, *, force: bool) -> None:
@@ -103,17 +97,6 @@ def _ours(target: Path) -> bool:
         return is_merged(target)
     except (InputError, msgspec.DecodeError):
         return False
-
-
-def _faults(trace: MergedTrace) -> dict[int, str]:
-    faults = dict.fromkeys(trace.missing_ranks, "missing: no file for it")
-    for rank in trace.ranks:
-        lost = [f"{d.count} {d.reason}" for d in rank.trace.dropped if not rank.trace.complete]
-        if not rank.trace.complete:
-            faults[rank.trace.coordinates.rank] = "; ".join([*rank.trace.notes, *lost]) or "the file ends early"
-        elif rank.trace.notes:
-            faults[rank.trace.coordinates.rank] = "; ".join(rank.trace.notes)
-    return faults
 
 
 def rank_facts(trace: MergedTrace) -> list[dict[str, Any]]:
@@ -148,22 +131,10 @@ def merge_check(merged: Merged) -> Check:
     events = sum(fact["events"] for fact in facts)
     return Check(
         key="merged",
-        ok=check.ok and merged.whole,
+        ok=check.ok and merged.gathered.whole,
         message=f"{merged.path}: {events:,} events, {len(facts)} ranks, {clock}, "
         f"{check.slices_in - check.slices_out} dropped slices, {check.duplicate_flows} duplicate flows",
     )
-
-
-def rank_findings(merged: Merged) -> list[Finding]:
-    """A finding for each rank or file that is not whole."""
-    found = [
-        Finding(code="DSV501", severity=Severity.WARNING, message=f"rank {rank}: {why}", evidence={"rank": rank})
-        for rank, why in sorted(merged.faults.items())
-    ]
-    found += [
-        Finding(code="DSV502", severity=Severity.WARNING, message=f"left out: {why}") for why in merged.unreadable
-    ]
-    return found
 
 
 def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bool) -> Report:
@@ -173,22 +144,22 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
         | {key: fact["clock"][key] for key in ("offset_ns", "drift_ppm", "residual_ns")}
         for fact in facts
     ]
-    code = 0 if merged.whole or allow_partial else 1
-    state = "whole" if merged.whole else "partial"
+    code = 0 if merged.gathered.whole or allow_partial else 1
+    state = "whole" if merged.gathered.whole else "partial"
     session = source.session.id if source.session else None
     return Report(
         kind="merge",
         provenance=Provenance(command="merge", inputs=inputs, session=session, versions={"dsv4prof": __version__}),
         checks=[merge_check(merged)],
         sections=[Section(key="ranks", title="Ranks", columns=_COLUMNS, rows=rows)],
-        findings=rank_findings(merged),
+        findings=[*merged.gathered.findings(source), *analyze_quality(TraceIndex(merged.trace)).findings],
         verdict=Verdict(exit_code=code, summary=f"{state}: {len(facts)} ranks merged"),
         next_command=f"dsv4prof analyze {session or merged.path}",
         data={
             "output": str(merged.path),
             "ranks": facts,
             "missing_ranks": merged.trace.missing_ranks,
-            "unreadable": merged.unreadable,
+            "unreadable": merged.gathered.unreadable,
             "check": msgspec.to_builtins(merged.check),
         },
     )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof.api.analyzing import explain, verdict
-from dsv4prof.api.merging import merge_check, merge_source, rank_facts, rank_findings
+from dsv4prof.api.merging import merge_check, merge_source, rank_facts
 from dsv4prof.api.sources import MERGED_NAME, resolve
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
@@ -30,6 +30,7 @@ def run(*, profile: bool, settings: dict[str, list[Any]], progress: Progress = l
     Raises what `target.launch.run` raises. Exit status 1 when a profiler could not be released.
     """
     spec = make_spec(profile=profile, settings=settings)
+    progress(describe(spec))
     folder, session = run_target(spec, progress=progress)
     if int(os.environ.get("RANK", "0")) > 0:
         return None
@@ -59,12 +60,21 @@ def make_spec(*, profile: bool, settings: dict[str, list[Any]]) -> RunSpec:
     )
 
 
+def describe(spec: RunSpec) -> str:
+    """The run in one line, before it begins."""
+    backend = {"cpu": "gloo", "cuda": "NCCL", "hip": "RCCL"}[spec.device]
+    ranks = f"TP {spec.tp} on {spec.device}" + (f" ({backend})" if spec.tp > 1 else "")
+    drafts = f"MTP {spec.num_drafts} drafts" if spec.num_drafts else "no MTP"
+    return f"{spec.model}, {drafts}, {ranks}, {spec.requests} requests"
+
+
 def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) -> Report:
     progress("merging")
-    merged = merge_source(resolve([str(folder)], folder.parent), folder / MERGED_NAME)
+    source = resolve([str(folder)], folder.parent)
+    merged = merge_source(source, folder / MERGED_NAME)
     progress("analysing")
     insight = explain(merged.trace, session)
-    findings = [*_release_findings(session), *insight.findings, *rank_findings(merged)]
+    findings = [*_release_findings(session), *insight.findings, *merged.gathered.findings(source)]
     held = [check for check in _release_checks(session) if check.ok is False]
     judged = verdict(findings, fail_on)
     if held:
@@ -171,7 +181,7 @@ def _throughput(session: Session, *, with_acceptance: bool = False) -> list[Metr
     work = session.workload
     rate = work.get("tokens_per_second")
     metrics = [
-        Metric("tokens_per_second", "tokens/s", None if rate is None else round(rate, 1), "ratio", "unprofiled pass")
+        Metric("tokens_per_second", "tokens/s", None if rate is None else round(rate, 1), "tokens/s", "unprofiled pass")
     ]
     if with_acceptance:
         accept = work.get("accept_length")

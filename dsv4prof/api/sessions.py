@@ -44,7 +44,7 @@ def sessions_list(root: Path) -> Report:
         provenance=Provenance(command="sessions list", inputs=[str(root)], versions={"dsv4prof": __version__}),
         sections=[Section(key="sessions", title="Sessions", columns=_LIST_COLUMNS, rows=rows)] if rows else [],
         verdict=Verdict(exit_code=0, summary=summary),
-        next_command=f"dsv4prof analyze {found[-1][1].id}" if found else "dsv4prof run --profile",
+        next_command="dsv4prof analyze latest" if any(row["steps"] for row in rows) else "dsv4prof run --profile",
         data={"sessions": [{**row, "path": str(folder)} for row, (folder, _) in zip(rows, found, strict=True)]},
     )
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof.errors import InputError
+from dsv4prof.model.finding import Finding
 from dsv4prof.model.session import MANIFEST_NAME, Outcome, Session
-from dsv4prof.recorder.sessions import find_session, open_session
+from dsv4prof.model.trace import MergedTrace
+from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
+from dsv4prof.rules import get
+from dsv4prof.trace.merge import load_readable, merge
+from dsv4prof.trace.unmerge import is_merged, load_merged
 
 MERGED_NAME = "merged.json.gz"
+LATEST = "latest"
 _TRACE_SUFFIXES = (".json", ".json.gz")
 
 
@@ -31,6 +37,38 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.folder or self.files[0])
 
 
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """All ranks of a source on one clock, and what is wrong with them: by rank, and files that are no use at all."""
+
+    trace: MergedTrace
+    faults: dict[int, str]
+    unreadable: list[str]
+
+    @property
+    def whole(self) -> bool:
+        return not self.faults and not self.unreadable
+
+    def findings(self, source: Source) -> list[Finding]:
+        """What the trace itself cannot tell: files that were left out, ranks that ended early."""
+        lost = [_finding("DSV504", f"rank {rank}: {why}", rank=rank) for rank, why in sorted(source.lost.items())]
+        return [*lost, *(_finding("DSV503", f"left out: {why}", file=why) for why in self.unreadable)]
+
+
+def gather(source: Source) -> Gathered:
+    """Read what can be read. Raises InputError when that is nothing."""
+    errors: list[InputError] = []
+    if len(source.files) == 1 and is_merged(source.files[0]):
+        trace = load_merged(source.files[0])
+    else:
+        traces, errors = load_readable(source.files)
+        if not traces:
+            raise errors[0]
+        trace = merge(traces)
+    return Gathered(
+        trace=trace, faults={**_faults(trace), **source.lost}, unreadable=[error.message for error in errors]
+    )
+
+
 def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
     """What `inputs` name. Raises InputError when it is nothing that can be read."""
     if len(inputs) == 1:
@@ -48,6 +86,9 @@ def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
 def _find(wanted: str, sessions_dir: Path) -> Path:
     if "/" in wanted or wanted.endswith(_TRACE_SUFFIXES):
         raise InputError(f"{wanted} does not exist", hint="dsv4prof sessions list shows what was recorded")
+    if wanted == LATEST:
+        recorded = (path for path, session in list_sessions(sessions_dir) if any(r.trace for r in session.ranks))
+        return next(recorded, None) or find_session(sessions_dir, wanted)
     return find_session(sessions_dir, wanted)
 
 
@@ -60,7 +101,7 @@ def _session(folder: Path) -> Source:
         if path is not None and path.is_file():
             files.append(path)
         if path is None or not path.is_file() or record.outcome is not Outcome.COMPLETE:
-            lost[rank] = record.reason or f"{record.outcome.value}: no trace file"
+            lost[rank] = record.reason or ("served without --profile" if record.trace is None else "its file is gone")
     if not files:
         reason = session.reason or next(iter(lost.values()), "nothing was recorded")
         message = f"session {session.id} has no trace to read: {reason}"
@@ -77,3 +118,23 @@ def _folder(folder: Path) -> Source:
     if not files:
         raise InputError(f"{folder} holds no trace (*.json, *.json.gz)", hint="name the rank files themselves")
     return Source(files=files, folder=folder)
+
+
+def _faults(trace: MergedTrace) -> dict[int, str]:
+    faults = dict.fromkeys(trace.missing_ranks, "missing: no file for it")
+    for rank in trace.ranks:
+        notes = "; ".join(rank.trace.notes)
+        if notes or not rank.trace.complete:
+            faults[rank.trace.coordinates.rank] = notes or "the file ends early"
+    return faults
+
+
+def _finding(code: str, message: str, **evidence: object) -> Finding:
+    return Finding(
+        code=code,
+        severity=get(code).severity,
+        message=message,
+        evidence=evidence,
+        cost_reason="not a matter of time",
+        fingerprint=f"{code}-{evidence.get('rank', '')}",
+    )

@@ -11,7 +11,7 @@ from dsv4prof.model.finding import Finding
 SCHEMA = "dsv4prof.report/1"
 
 Cell = str | int | float | bool | None
-Unit = Literal["ns", "bytes", "count", "ratio", "percent", "tokens", "text", "ppm"]
+Unit = Literal["ns", "bytes", "count", "ratio", "percent", "tokens", "tokens/s", "text", "ppm"]
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -51,11 +51,14 @@ class RankTrace(msgspec.Struct, frozen=True):
 
 
 class ClockFit(msgspec.Struct, frozen=True):
-    """How one rank's clock was mapped onto the common one: t' = t - offset_ns - drift_ppm * 1e-6 * (t - origin)."""
+    """How one rank's clock was mapped onto the common one: t' = t - offset_ns - drift_ppm * 1e-6 * (t - origin).
+
+    `drift_ppm` is None where no drift was looked for, `residual_ns` where nothing could be matched.
+    """
 
     rank: int
     offset_ns: int
-    drift_ppm: float
+    drift_ppm: float | None
     residual_ns: int | None
     matches: int
     reason: str

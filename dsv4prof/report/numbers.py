@@ -48,4 +48,6 @@ def cell(value: Cell, unit: Unit) -> str:
         return f"{value:.1f} %"
     if unit == "ppm":
         return f"{value:.1f} ppm"
+    if unit == "tokens/s":
+        return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

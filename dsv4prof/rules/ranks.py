@@ -22,4 +22,19 @@ RULES = (
         "Check that "
         "no file was copied or overwritten.",
     ),
+    Rule(
+        code="DSV503",
+        name="rank-file-unreadable",
+        severity=Severity.WARNING,
+        summary="a rank's file could not be read at all and was left out",
+        doc="The merge goes on without it and says so: an empty rank in its place would look like an idle one.",
+    ),
+    Rule(
+        code="DSV504",
+        name="rank-incomplete",
+        severity=Severity.WARNING,
+        summary="a rank of the session ended before its recording was whole",
+        doc="The rank died, was interrupted or failed; its record in the session says which. What it had recorded is "
+        "kept, and figures that compare ranks cover different windows.",
+    ),
 )

@@ -21,7 +21,7 @@ def fit_clocks(traces: list[RankTrace]) -> list[ClockFit]:
         return []
     ends = [_collective_ends(trace) for trace in traces]
     reference = ends[0]
-    first = ClockFit(traces[0].coordinates.rank, 0, 0.0, 0, 0, "reference rank")
+    first = ClockFit(traces[0].coordinates.rank, 0, None, 0, 0, "reference rank")
     return [first, *(_fit(trace, reference, own) for trace, own in zip(traces[1:], ends[1:], strict=True))]
 
 
@@ -35,13 +35,13 @@ def _fit(trace: RankTrace, reference: dict[str, list[int]], own: dict[str, list[
     ]
     rank = trace.coordinates.rank
     if gaps:
-        return ClockFit(rank, 0, 0.0, round(median(gaps)), len(gaps), "base times; residual from matching collectives")
+        return ClockFit(rank, 0, None, round(median(gaps)), len(gaps), "base times; residual from matching collectives")
     why = (
         "no collective occurs equally often in both ranks"
         if shared
         else "no collective in common with the reference rank"
     )
-    return ClockFit(rank, 0, 0.0, None, 0, f"base times; no residual: {why}")
+    return ClockFit(rank, 0, None, None, 0, f"base times; no residual: {why}")
 
 
 def _collective_ends(trace: RankTrace) -> dict[str, list[int]]:

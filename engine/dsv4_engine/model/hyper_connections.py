@@ -24,11 +24,13 @@ def stream_features(streams: torch.Tensor, fn: torch.Tensor, eps: float) -> torc
 
 def sinkhorn(logits: torch.Tensor, iterations: int, eps: float) -> torch.Tensor:
     """(..., hc, hc) logits -> nearly doubly stochastic matrices; columns are normalised first and last."""
-    matrix = torch.softmax(logits, -1).add_(eps)
-    matrix.div_(matrix.sum(-2, keepdim=True).add_(eps))
+    # A Python number is converted to a tensor in every addition: half of this loop's operators, and of its trace.
+    small = logits.new_full((), eps)
+    matrix = torch.softmax(logits, -1).add_(small)
+    matrix.div_(matrix.sum(-2, keepdim=True).add_(small))
     for _ in range(iterations - 1):
-        matrix.div_(matrix.sum(-1, keepdim=True).add_(eps))
-        matrix.div_(matrix.sum(-2, keepdim=True).add_(eps))
+        matrix.div_(matrix.sum(-1, keepdim=True).add_(small))
+        matrix.div_(matrix.sum(-2, keepdim=True).add_(small))
     return matrix
 
 

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsv4prof.api import analyze, merge
+from dsv4prof.errors import InputError, OutputError
+from traces import document, op, write
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Path:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(3):
+        events = [op("aten::add", 10 * i, 5) for i in range(4)]
+        write(folder / f"rank{rank}.trace.json", document(events, rank=rank, world=3))
+    return folder
+
+
+def test_whole_ranks_exit_zero(ranks: Path, tmp_path: Path) -> None:
+    report = merge([str(ranks)], output=tmp_path / "out.json.gz")
+    assert report.verdict.exit_code == 0
+    assert [rank["slices"] for rank in report.data["ranks"]] == [4, 4, 4]
+    assert report.findings == []
+
+
+def test_a_missing_rank_exits_one_and_is_named(ranks: Path, tmp_path: Path) -> None:
+    (ranks / "rank1.trace.json").unlink()
+    report = merge([str(ranks)], output=tmp_path / "out.json.gz")
+    assert report.verdict.exit_code == 1
+    assert report.data["missing_ranks"] == [1]
+    assert [finding.code for finding in report.findings] == ["DSV501"]
+    assert (tmp_path / "out.json.gz").exists()
+    assert merge([str(ranks)], output=tmp_path / "out.json.gz", allow_partial=True).verdict.exit_code == 0
+
+
+def test_an_unreadable_rank_is_left_out_and_named(ranks: Path, tmp_path: Path) -> None:
+    (ranks / "rank2.trace.json").write_text("")
+    report = merge([str(ranks)], output=tmp_path / "out.json.gz")
+    assert report.verdict.exit_code == 1
+    assert len(report.data["ranks"]) == 2
+    assert "rank2.trace.json" in report.data["unreadable"][0]
+
+
+def test_strict_refuses_and_writes_nothing(ranks: Path, tmp_path: Path) -> None:
+    (ranks / "rank1.trace.json").unlink()
+    with pytest.raises(InputError, match="rank 1"):
+        merge([str(ranks)], output=tmp_path / "out.json.gz", strict=True)
+    assert not (tmp_path / "out.json.gz").exists()
+
+
+def test_only_our_own_output_is_replaced(ranks: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text('{"traceEvents": []}')
+    with pytest.raises(OutputError, match=r"out\.json"):
+        merge([str(ranks)], output=target)
+    assert target.read_text() == '{"traceEvents": []}'
+    merge([str(ranks)], output=target, force=True)
+    assert merge([str(ranks)], output=target).verdict.exit_code == 0
+
+
+def test_order_of_input_does_not_matter(ranks: Path, tmp_path: Path) -> None:
+    files = sorted(str(path) for path in ranks.iterdir())
+    merge(files, output=tmp_path / "a.json.gz")
+    merge(files[::-1], output=tmp_path / "b.json.gz")
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["absent.json", "absent/folder", "nosuchsession"])
+def test_what_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=name):
+        merge([name], sessions_dir=tmp_path)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no trace"):
+        merge([str(tmp_path)])
+
+
+def test_analysis_of_a_merged_file_equals_that_of_its_ranks(ranks: Path, tmp_path: Path) -> None:
+    merge([str(ranks)], output=tmp_path / "out.json.gz")
+    of_merged, of_ranks = analyze([str(tmp_path / "out.json.gz")]), analyze([str(ranks)])
+    assert of_merged.data["host_reads"] == of_ranks.data["host_reads"]
+    assert of_merged.sections == of_ranks.sections
+
+
+def test_fail_on_decides_the_exit_status(ranks: Path) -> None:
+    (ranks / "rank1.trace.json").unlink()
+    assert analyze([str(ranks)]).verdict.exit_code == 0
+    assert analyze([str(ranks)], fail_on="warning").verdict.exit_code == 1
+    assert analyze([str(ranks)], fail_on="error").verdict.exit_code == 0
