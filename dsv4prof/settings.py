@@ -60,7 +60,8 @@ class Setting:
         if isinstance(raw, bool) or (self.kind is int and isinstance(raw, float)):
             raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number")
         try:
-            return self.kind(raw)  # type: ignore[no-any-return]
+            number: int | float = self.kind(raw)
+            return number
         except (TypeError, ValueError):
             raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number") from None
 

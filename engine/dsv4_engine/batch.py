@@ -15,7 +15,7 @@ class ForwardBatch:
 
     input_ids, positions: (T,) int64 on the device. req_slots: (B,) int64, cache slot of each request.
     seq_lens: (B,) int64, length of each request *after* this step's rows. extend_lens: (B,) int64, rows of each.
-    num_tokens = T = sum of extend_lens, exact. The *_host tuples mirror the tensors, so that nothing has to be read back.
+    num_tokens = T = sum of extend_lens, exact. The *_host tuples mirror the tensors, so that nothing is read back.
     """
 
     phase: Phase

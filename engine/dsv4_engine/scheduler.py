@@ -83,9 +83,10 @@ class Scheduler:
             self._advance(plan.chunks)
         else:
             requests = plan.requests
-        for request, accepted in zip(requests, outcome.accept_lens):
+        for request, accepted in zip(requests, outcome.accept_lens, strict=False):
             request.accept_lens.append(accepted)
-        kept = {request: request.take(tokens) for request, tokens in zip(requests, outcome.tokens) if tokens}
+        answered = zip(requests, outcome.tokens, strict=True)
+        kept = {request: request.take(tokens) for request, tokens in answered if tokens}
         self._release([request for request in kept if request.finish_reason is not None])
         return kept
 
