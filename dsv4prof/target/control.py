@@ -7,7 +7,9 @@ begin another one.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import FrameType
 
 from dsv4prof.recorder.atomic import write_atomic
 
@@ -71,3 +73,13 @@ class StopControl:
             return int(self._last_file.read_text())
         except FileNotFoundError:
             return None
+
+
+def obey(control: StopControl, *numbers: signal.Signals) -> None:
+    """From now on these signals end this rank before its next step, with what it has recorded."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        control.terminate(f"ended by {signal.Signals(number).name}")
+
+    for number in numbers:
+        signal.signal(number, terminate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsv4prof.errors import InputError, UsageError
+from dsv4prof.errors import InputError, RankFailedError, UsageError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
 from dsv4prof.target.hooks import ProfilingHooks
@@ -57,8 +57,8 @@ def serve_rank(
 ) -> bool:
     """One rank's whole life in the session's folder; False when it was interrupted.
 
-    Raises UsageError for what the engine refuses before its first step; any other exception comes later, with the
-    rank's record written.
+    Raises UsageError for what the engine refuses before its first step, RankFailedError when it fails later or when
+    another rank is lost; the rank's record is written by then.
     """
     import torch
 
@@ -80,7 +80,7 @@ def serve_rank(
     except EngineError as error:
         # A rank that cannot join has lost another one, whose own error says why.
         if control.steps_begun or not joined:
-            raise
+            raise RankFailedError(error.message, hint=error.hint) from error
         raise UsageError(error.message, hint=error.hint) from error
     close(group)
     return done

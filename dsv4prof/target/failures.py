@@ -106,7 +106,8 @@ def root_cause(exits: list[RankExit]) -> RankExit | None:
 
     def order(item: RankExit) -> tuple[bool, bool, int]:
         # An engine's own error after its first step, or while joining, is most often the loss of another rank.
-        return item.ended_by_leader, item.failure is not None and item.failure.kind == "EngineError", item.rank
+        follows = item.failure is not None and item.failure.kind == RankFailedError.__name__
+        return item.ended_by_leader, follows, item.rank
 
     return min(failed, key=order, default=None)
 

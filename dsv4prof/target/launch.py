@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dsv4prof.errors import InterruptedRunError, UsageError
+from dsv4prof.errors import InputError, InterruptedRunError, RankFailedError, UsageError
 from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, Session
 from dsv4prof.recorder.sessions import assemble, create_session, record_of
 from dsv4prof.recorder.sink import write_record
 from dsv4prof.recorder.standalone import agree_on_session, coordinates_from
-from dsv4prof.target.control import StopControl, clear_stop
+from dsv4prof.target.control import StopControl, clear_stop, obey
 from dsv4prof.target.engine import check, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
 from dsv4prof.target.ranks import choose_port, run_ranks
@@ -114,21 +115,38 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
         raise UsageError(
             f"torchrun started {me.world_size} ranks and {spec.tp} are asked for", hint=f"give tp {me.world_size}"
         )
+    if os.environ.get("MASTER_PORT") == "0":
+        raise UsageError(
+            "torchrun gave its ranks port 0, where they cannot meet", hint="start it with --standalone or with a port"
+        )
     me = msgspec.structs.replace(me, tp=me.rank, device=spec.device)
     folder = agree_on_session(me, Path(spec.root), lambda: _new_session(spec))
-    serve_rank(
-        spec,
-        me,
-        folder,
-        init_method="env://",
-        control=StopControl(folder, me.rank),
-        threads=int(os.environ.get("OMP_NUM_THREADS", "1")),
-        progress=progress if me.rank == 0 else lambda event: None,
-    )
+    control = StopControl(folder, me.rank)
+    obey(control, signal.SIGINT, signal.SIGTERM)
+    try:
+        done = serve_rank(
+            spec,
+            me,
+            folder,
+            init_method="env://",
+            control=control,
+            threads=int(os.environ.get("OMP_NUM_THREADS", "1")),
+            progress=progress if me.rank == 0 else lambda event: None,
+        )
+    except (UsageError, InputError):
+        if me.rank == 0:
+            # The others refuse the same and may still be writing that down.
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except RankFailedError as error:
+        raise RankFailedError(error.message, hint=_kept(folder, assemble(folder))) from error
     deadline = time.monotonic() + _OTHERS_PATIENCE_S
     while me.rank == 0 and time.monotonic() < deadline and not _all_reported(folder, spec.tp):
         time.sleep(0.05)
-    return folder, assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+    session = assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+    if not done:
+        raise InterruptedRunError("interrupted; what was recorded has been saved", hint=_kept(folder, session))
+    return folder, session
 
 
 def _all_reported(folder: Path, world: int) -> bool:

@@ -10,12 +10,11 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
 from dsv4prof.model.session import RankCoordinates
-from dsv4prof.target.control import StopControl
+from dsv4prof.target.control import StopControl, obey
 from dsv4prof.target.engine import serve_rank
 from dsv4prof.target.failures import FAILED, INTERRUPTED, write_failure
 from dsv4prof.target.spec import SPEC_NAME, RunSpec
@@ -34,7 +33,9 @@ def main() -> int:
     die_with(chosen.leader)
     spec = msgspec.json.decode((chosen.folder / SPEC_NAME).read_bytes(), type=RunSpec)
     control = StopControl(chosen.folder, chosen.rank)
-    obey_signals(control)
+    obey(control, signal.SIGTERM)
+    # A terminal's Ctrl-C is the leader's business: it ends all ranks after the same step.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         done = serve_rank(
             spec,
@@ -61,16 +62,6 @@ def die_with(leader: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != leader:
         raise SystemExit(f"the leader {leader} is gone")
-
-
-def obey_signals(control: StopControl) -> None:
-    """SIGTERM ends this rank before its next step, with what it has; Ctrl-C is the leader's business."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        control.terminate(f"ended by {signal.Signals(number).name}")
-
-    signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def report(descriptor: int, event: str) -> None:

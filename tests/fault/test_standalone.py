@@ -201,7 +201,7 @@ def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(PREAMBLE + "for _ in range(2):\n    with record(PLAN, root=root): work()\n")
     child = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          str(script), str(tmp_path / "sessions")],
         capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
     )  # fmt: skip
