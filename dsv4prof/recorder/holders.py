@@ -44,19 +44,19 @@ def _holders_of(item: Remains) -> list[str]:
     if target is None:
         return []
     own = sys._getframe()
-    found = _frames_holding(target, {id(own), id(own.f_back)})
+    found = _frames_holding(target)
     chain = _module_chain(target)
     if chain:
         found.append(chain)
     return found or [_direct_referrers(target, own)]
 
 
-def _frames_holding(target: object, ignore: set[int]) -> list[str]:
+def _frames_holding(target: object) -> list[str]:
     found = []
     for top in sys._current_frames().values():
         frame: FrameType | None = top
         while frame is not None:
-            if id(frame) not in ignore:
+            if frame.f_code.co_filename != __file__:
                 found += [
                     f"local variable {name!r} of {_where(frame)}"
                     for name, value in list(frame.f_locals.items())
