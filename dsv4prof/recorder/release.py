@@ -46,7 +46,7 @@ def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
 
 def resident_bytes() -> int:
     """This process's resident set, bytes."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     return int(psutil.Process(os.getpid()).memory_info().rss)
 

@@ -167,7 +167,7 @@ def _settled(record: RankRecord, folder: Path) -> RankRecord:
 
 def _running(pid: int, written: Path) -> bool:
     """Whether the process that wrote `written` lives: a zombie does not, and a younger process only has its number."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     try:
         process = psutil.Process(pid)

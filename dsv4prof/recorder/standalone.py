@@ -143,7 +143,7 @@ def agree_on_session(
 
 def _agreement(root: Path) -> Path:
     """One name for all ranks of one launch: their parent is torchrun's agent. Counted, for several recordings."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     parent = os.getppid()
     born = round(psutil.Process(parent).create_time() * 1000)
