@@ -15,7 +15,7 @@ from dsv4_engine.cache.layout import CacheShape
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
-from dsv4_engine.execution import Execution, Model, Strategy
+from dsv4_engine.execution import Execution, Strategy
 from dsv4_engine.hooks import NullHooks, StepHooks
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
@@ -70,7 +70,7 @@ class Engine:
             num_draft_tokens=options.num_drafts + 1,
         )
         hooks = hooks or NullHooks()
-        runner = ModelRunner(
+        model = ModelRunner(
             config,
             weights,
             group=group,
@@ -80,25 +80,11 @@ class Engine:
             exact_num_tokens=options.exact_num_tokens,
             hooks=hooks,
         )
-        self._setup(options, config, runner, hooks, device)
-
-    @classmethod
-    def from_model(
-        cls, options: EngineOptions, *, config: ModelConfig, model: Model, hooks: StepHooks | None = None
-    ) -> Engine:
-        """An engine around a model that is already there, with caches for these options."""
-        engine = cls.__new__(cls)
-        engine._setup(options, config, model, hooks or NullHooks(), options.torch_device())
-        return engine
-
-    def _setup(
-        self, options: EngineOptions, config: ModelConfig, model: Model, hooks: StepHooks, device: torch.device
-    ) -> None:
+        execution = Execution(model=model, device=device, hooks=hooks, backend=BACKEND, environment=dict(os.environ))
         self.config = config
         self.options = options
-        self.context_len = options.resolve_context_len(config)
+        self.context_len = shape.context_len
         self._hooks = hooks
-        execution = Execution(model=model, device=device, hooks=hooks, backend=BACKEND, environment=dict(os.environ))
         self._strategy = _strategy(options, config, execution)
         self._scheduler = Scheduler(max_requests=options.max_requests, chunk_tokens=options.chunk_tokens)
         self._requests: dict[int, Request] = {}

@@ -29,7 +29,7 @@ class CheckpointFiles:
         self.folder = folder
         expected = _indexed_names(folder)
         paths = _shard_paths(folder, expected)
-        self._handles = [_open(path) for path in paths]
+        self._handles = [open_safetensors(path) for path in paths]
         self._owner: dict[str, Any] = {}
         for handle in self._handles:
             self._owner.update(dict.fromkeys(handle.keys(), handle))
@@ -98,7 +98,8 @@ def _present(path: Path, why: str) -> Path:
     return path
 
 
-def _open(path: Path) -> Any:
+def open_safetensors(path: Path) -> Any:
+    """An open safetensors file, checked for its full length; EngineError names it where it is cut or damaged."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -106,4 +107,4 @@ def _open(path: Path) -> Any:
     try:
         return safe_open(str(path), framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        raise EngineError(f"weight shard {path} is cut or damaged: {error}", hint=_DOWNLOAD_HINT) from None
+        raise EngineError(f"{path} is cut or damaged: {error}", hint=_DOWNLOAD_HINT) from None
