@@ -1,0 +1,152 @@
+"""Speculation changes speed, never text: with drafts of any quality the output is the plain greedy one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from dsv4_engine.request import FinishReason
+from engine_batches import GOLDEN, poison
+from serving import make_engine, random_prompts, replace_drafts, run, runner_of, serve, tokens_of
+
+AROUND_128 = [*range(118, 127), *range(246, 254)]
+"""Prompts after which a 128-token window completes in the middle of a draft chain."""
+
+
+@pytest.fixture(scope="module")
+def around():
+    prompts = random_prompts(AROUND_128)
+    return prompts, tokens_of(serve(prompts, num_drafts=0, max_new_tokens=16))
+
+
+@pytest.mark.parametrize("num_drafts", range(1, 8))
+def test_where_a_128_window_completes_within_a_draft(around, num_drafts):
+    prompts, plain = around
+    engine = make_engine(num_drafts=num_drafts)
+    poison(runner_of(engine))
+    results = run(engine, prompts, max_new_tokens=16)
+    assert tokens_of(results) == plain
+    assert all(1 <= gained <= num_drafts + 1 for result in results for gained in result.accept_lens)
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 3, 31, 128])
+@pytest.mark.parametrize("num_drafts", [0, 3])
+def test_chunk_size_and_batch_change_nothing(chunk_tokens, num_drafts):
+    prompts = random_prompts([1, 2, 5, 33, 64, 127, 130, 3, 40], seed=2)
+    one_by_one = [serve([prompt], num_drafts=0, chunk_tokens=400)[0].tokens for prompt in prompts]
+    engine = make_engine(num_drafts=num_drafts, chunk_tokens=chunk_tokens, max_requests=4)
+    poison(runner_of(engine))
+    assert tokens_of(run(engine, prompts)) == one_by_one
+
+
+def futures(prompts, length):
+    """The plain continuation of each prompt, `length` tokens."""
+    plain = tokens_of(serve(prompts, num_drafts=0, max_new_tokens=length))
+    return dict(zip(map(tuple, prompts), plain, strict=True))
+
+
+@pytest.mark.parametrize("num_drafts", [1, 3, 7])
+def test_perfect_drafts_are_all_accepted(num_drafts):
+    prompts = random_prompts([4, 61, 119, 122, 125, 250], seed=3)
+    future = futures(prompts, 40)
+    engine = make_engine(num_drafts=num_drafts)
+    replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
+    for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=25), strict=True):
+        assert result.tokens == future[tuple(prompt)][:25]
+        assert set(result.accept_lens) == {num_drafts + 1}
+
+
+@pytest.mark.parametrize("num_drafts", [1, 3, 7])
+def test_drafts_that_are_always_wrong_cost_only_speed(num_drafts):
+    prompts = random_prompts([4, 61, 119, 122, 125, 250], seed=3)
+    future = futures(prompts, 40)
+    engine = make_engine(num_drafts=num_drafts)
+    replace_drafts(engine, lambda request: [(t + 1) % 320 for t in future[request.prompt][len(request.output) :]])
+    for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=15), strict=True):
+        assert result.tokens == future[tuple(prompt)][:15]
+        assert result.accept_lens == (1,) * 14
+
+
+def test_only_drafts_before_the_first_wrong_one_count():
+    prompts = random_prompts([7, 120, 124, 251], seed=4)
+    future = futures(prompts, 40)
+
+    def right_wrong_right(request):
+        coming = list(future[request.prompt][len(request.output) :])
+        coming[1] = (coming[1] + 1) % 320
+        return coming
+
+    engine = make_engine(num_drafts=3)
+    replace_drafts(engine, right_wrong_right)
+    for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=21), strict=True):
+        assert result.tokens == future[tuple(prompt)][:21]
+        assert result.accept_lens == (2,) * 10
+
+
+def test_random_drafts_in_a_mixed_batch():
+    prompts = random_prompts([1, 30, 121, 126, 250, 64], seed=5)
+    future = futures(prompts, 40)
+    state = [12345]
+
+    def sometimes(request):
+        state[0] = (1103515245 * state[0] + 12345) % 2**31
+        right = state[0] >> 16 & 3
+        coming = future[request.prompt][len(request.output) :]
+        return [*coming[:right], *((t + 1) % 320 for t in coming[right:])]
+
+    engine = make_engine(num_drafts=3, max_requests=3)
+    replace_drafts(engine, sometimes)
+    results = run(engine, prompts, max_new_tokens=30)
+    assert [result.tokens for result in results] == [future[tuple(prompt)][:30] for prompt in prompts]
+    assert {gained for result in results for gained in result.accept_lens} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("exact_num_tokens", [False, True])
+def test_accept_lengths_are_those_of_the_golden_loops(exact_num_tokens):
+    manifest, golden = json.loads((GOLDEN / "manifest.json").read_text()), load_file(GOLDEN / "golden.safetensors")
+    prompts = [golden[f"p{length}.input_ids"].tolist() for length in manifest["spec"]]
+    results = serve(prompts, max_new_tokens=manifest["gen"], exact_num_tokens=exact_num_tokens)
+    for result, loop in zip(results, manifest["spec"].values(), strict=True):
+        assert list(result.accept_lens) == loop["accept_lens"]
+        assert list(result.tokens) == loop["tokens"]
+    gained = [count for result in results for count in result.accept_lens]
+    assert sum(gained) / len(gained) == pytest.approx(manifest["mean_accept"])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
+def test_the_limit_cuts_within_an_accepted_run(limit):
+    prompts = random_prompts([6, 120], seed=6)
+    future = futures(prompts, 40)
+    engine = make_engine(num_drafts=3)
+    replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
+    for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=limit), strict=True):
+        assert result.tokens == future[tuple(prompt)][:limit]
+        assert result.finish_reason is FinishReason.LENGTH
+        assert len(result.accept_lens) == -(-(limit - 1) // 4)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_an_end_token_within_an_accepted_run_ends_the_request(place):
+    prompts = random_prompts([6, 120], seed=7)
+    future = futures(prompts, 40)
+    stop = future[tuple(prompts[0])][place]
+    expected = [future[tuple(prompt)] for prompt in prompts]
+    expected = [tokens[: tokens.index(stop) + 1] if stop in tokens[:20] else tokens[:20] for tokens in expected]
+    engine = make_engine(num_drafts=3)
+    replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
+    object.__setattr__(engine.config, "eos_token_ids", (stop,))
+    results = run(engine, prompts, max_new_tokens=20, ignore_eos=False)
+    assert tokens_of(results) == expected
+    assert results[0].finish_reason is FinishReason.STOP
+
+
+def test_a_slot_that_drafted_past_its_end_serves_the_next_request():
+    prompts = random_prompts([122, 250, 7, 119], seed=8)
+    future = futures(prompts, 40)
+    engine = make_engine(num_drafts=7, max_requests=1)
+    replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
+    limits = [3, 5, 9, 12]
+    results = run(engine, prompts, max_new_tokens=limits)
+    assert tokens_of(results) == [future[tuple(p)][:n] for p, n in zip(prompts, limits, strict=True)]
