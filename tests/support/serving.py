@@ -81,8 +81,10 @@ class RecordingHooks:
     def _nested(self, name: str) -> Iterator[None]:
         self.entered.append((name, tuple(self._open)))
         self._open.append(name)
-        yield
-        assert self._open.pop() == name
+        try:
+            yield
+        finally:
+            assert self._open.pop() == name
 
     def step(self, index, *, kind, requests, rows):
         self.steps.append({"index": index, "kind": kind, "requests": requests, "rows": rows})
@@ -100,6 +102,11 @@ class RecordingHooks:
     def accepted(self, *, requests, tokens):
         self.entered.append(("accepted", tuple(self._open)))
         self.acceptances.append((requests, tokens))
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """What was entered and not left yet."""
+        return tuple(self._open)
 
     def inside(self, step: int) -> list[tuple[str, tuple[str, ...]]]:
         """What was announced within one step, with the nesting below the step."""
