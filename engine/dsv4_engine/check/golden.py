@@ -149,7 +149,11 @@ def _spec(manifest: Mapping[str, Any], path: Path) -> tuple[SpecRun, ...] | None
         return None
     try:
         return tuple(
-            SpecRun(prompt=f"p{str(length).removeprefix('p')}", accept_lens=tuple(run["accept_lens"]), tokens=tuple(run["tokens"]))
+            SpecRun(
+                prompt=f"p{length.removeprefix('p')}",
+                accept_lens=tuple(run["accept_lens"]),
+                tokens=tuple(run["tokens"]),
+            )
             for length, run in manifest["spec"].items()
         )
     except (AttributeError, KeyError, TypeError):
