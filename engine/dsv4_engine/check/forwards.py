@@ -13,9 +13,9 @@ from dsv4_engine.batching import DecodeInputs, prefill_inputs
 from dsv4_engine.cache.layout import CacheShape
 from dsv4_engine.check.golden import GoldenPrompt, GoldenSet
 from dsv4_engine.check.ledger import Ledger
+from dsv4_engine.check.rank import CheckRank
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.hooks import NullHooks
-from dsv4_engine.parallel.group import TensorParallelGroup
 from dsv4_engine.phase import Phase
 from dsv4_engine.request import Request
 from dsv4_engine.runner import ModelRunner
@@ -26,7 +26,6 @@ STATISTICS = 5e-6
 COLLAPSED = 3e-5
 """Mistakes in epsilons and in the doubly stochastic mix hide below 1e-4 in logits, not in the quantities themselves."""
 
-CPU = torch.device("cpu")
 _TRACE_BOUNDS = {
     "comb": STATISTICS,
     "post": STATISTICS,
@@ -37,15 +36,15 @@ _MTP_QUANTITIES = ("mtp_logits", "mtp_last_streams", "mtp_chain", "mtp_chain_log
 _PROMPT_QUANTITIES = ("input_ids", "logits", "last_streams", "greedy", "greedy_logits", *_MTP_QUANTITIES)
 
 
-def check_prompts(golden: GoldenSet, group: TensorParallelGroup, ledger: Ledger) -> None:
-    """Every prompt alone through target and MTP layer, then all of them decoded together, fed the golden tokens."""
-    runner = make_runner(golden, group)
+def check_prompts(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
+    """Every prompt alone through target and MTP layer, then all of them decoded together."""
+    runner = make_runner(golden, rank)
     requests = [_request(prompt, slot) for slot, prompt in enumerate(golden.prompts)]
     first_logits = [
-        _check_prompt(runner, prompt, request, ledger, has_mtp=golden.config.has_mtp)
+        _check_prompt(runner, prompt, request, rank.device, ledger, has_mtp=golden.config.has_mtp)
         for prompt, request in zip(golden.prompts, requests, strict=True)
     ]
-    _check_decode(runner, golden.prompts, first_logits, ledger)
+    _check_decode(runner, golden.prompts, first_logits, rank.device, ledger)
     for name in golden.missing_prompts:
         ledger.mismatch("logits", name, "listed in the manifest, missing from the set", bound=NUMBERS)
     if not golden.config.has_mtp:
@@ -56,15 +55,15 @@ def check_prompts(golden: GoldenSet, group: TensorParallelGroup, ledger: Ledger)
         ledger.absent(quantity, "in the set, but unknown here: not compared")
 
 
-def check_trace(golden: GoldenSet, group: TensorParallelGroup, ledger: Ledger) -> None:
+def check_trace(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """One prompt layer by layer."""
     if golden.trace is None or "input_ids" not in golden.trace:
         ledger.absent("trace", "the set has no trace.safetensors")
         return
     ids = golden.trace["input_ids"]
-    runner = make_runner(golden, group, context_len=len(ids))
+    runner = make_runner(golden, rank, context_len=len(ids))
     prompt = GoldenPrompt(name="trace", tensors={"input_ids": ids})
-    actual = _with_sorted_experts(runner.trace_target(_prefill(_request(prompt, 0))))
+    actual = _with_sorted_experts(runner.trace_target(_prefill(_request(prompt, 0), rank.device)))
     expected = _with_sorted_experts({key: value for key, value in golden.trace.items() if key != "input_ids"})
     for key in sorted(actual.keys() | expected.keys()):
         layer, name = key.split(".", 1) if "." in key else ("model", key)
@@ -84,24 +83,24 @@ def _check_traced(
         ledger.close(quantity, layer, actual, expected, _TRACE_BOUNDS.get(quantity.split(".")[-1], NUMBERS))
 
 
-def check_quantised(golden: GoldenSet, group: TensorParallelGroup, ledger: Ledger) -> None:
+def check_quantised(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """The same model stored as fp8 and mxfp4, computed with its dequantised weights."""
     if golden.quant is None:
         ledger.absent("quant logits", "the set has no quant/")
         return
     longest = max((len(prompt.ids) for prompt in golden.quant), default=1)
-    runner = make_runner(golden, group, context_len=longest, quantised=True)
+    runner = make_runner(golden, rank, context_len=longest, quantised=True)
     for prompt in golden.quant:
-        output = runner.forward_target(_prefill(_request(prompt, 0)), logits_rows=None)
+        output = runner.forward_target(_prefill(_request(prompt, 0), rank.device), logits_rows=None)
         ledger.close("quant logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
 
 
 def make_runner(
-    golden: GoldenSet, group: TensorParallelGroup, *, context_len: int | None = None, quantised: bool = False
+    golden: GoldenSet, rank: CheckRank, *, context_len: int | None = None, quantised: bool = False
 ) -> ModelRunner:
-    """The set's model in fp32 on the CPU, with a cache slot for every prompt."""
+    """The set's model in fp32, with a cache slot for every prompt."""
     folder = golden.quant_folder if quantised else golden.folder
-    config, weights = load_checkpoint(folder, tp_rank=group.rank, tp_size=group.size)
+    config, weights = load_checkpoint(folder, tp_rank=rank.group.rank, tp_size=rank.group.size)
     shape = CacheShape(
         max_requests=len(golden.prompts),
         context_len=context_len or golden.context_len,
@@ -110,8 +109,8 @@ def make_runner(
     return ModelRunner(
         config,
         weights,
-        group=group,
-        device=CPU,
+        group=rank.group,
+        device=rank.device,
         dtype=torch.float32,
         cache=shape,
         exact_num_tokens=True,
@@ -124,15 +123,21 @@ def _request(prompt: GoldenPrompt, slot: int) -> Request:
     return Request(id=slot, prompt=prompt.ids, max_output=limit, stop_ids=frozenset(), slot=slot)
 
 
-def _prefill(request: Request) -> ForwardBatch:
-    return prefill_inputs((Chunk(request=request, start=0, length=len(request.prompt)),), CPU).batch
+def _prefill(request: Request, device: torch.device) -> ForwardBatch:
+    return prefill_inputs((Chunk(request=request, start=0, length=len(request.prompt)),), device).batch
 
 
 def _check_prompt(
-    runner: ModelRunner, prompt: GoldenPrompt, request: Request, ledger: Ledger, *, has_mtp: bool
+    runner: ModelRunner,
+    prompt: GoldenPrompt,
+    request: Request,
+    device: torch.device,
+    ledger: Ledger,
+    *,
+    has_mtp: bool,
 ) -> torch.Tensor:
     """Compare one prompt's passes; returns the target's logits (V,) after it."""
-    batch = _prefill(request)
+    batch = _prefill(request, device)
     output = runner.forward_target(batch, logits_rows=None)
     ledger.close("logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
     ledger.close("last_streams", prompt.name, output.streams[-1], prompt.get("last_streams"), NUMBERS)
@@ -140,22 +145,23 @@ def _check_prompt(
     request.output.append(first)
     if not has_mtp:
         return output.logits[-1]
-    shifted = replace(batch, input_ids=torch.tensor((*prompt.ids[1:], first)))
+    shifted = replace(batch, input_ids=torch.tensor((*prompt.ids[1:], first), device=device))
     own = runner.forward_mtp(shifted, output.streams, logits_rows=None)
     ledger.close("mtp_logits", prompt.name, own.logits, prompt.get("mtp_logits"), NUMBERS)
     ledger.close("mtp_last_streams", prompt.name, own.streams[-1], prompt.get("mtp_last_streams"), NUMBERS)
     chain = prompt.get("mtp_chain")
-    chain_logits = _chain_logits(runner, request, own.logits[-1:], own.streams[-1:], 1 if chain is None else len(chain))
+    inputs = DecodeInputs.of((request,), device)
+    chain_logits = _chain_logits(runner, inputs, own.logits[-1:], own.streams[-1:], 1 if chain is None else len(chain))
     ledger.close("mtp_chain_logits", prompt.name, chain_logits, prompt.get("mtp_chain_logits"), NUMBERS)
     ledger.exact("mtp_chain", prompt.name, chain_logits.argmax(-1), chain)
     return output.logits[-1]
 
 
 def _chain_logits(
-    runner: ModelRunner, request: Request, logits: torch.Tensor, streams: torch.Tensor, length: int
+    runner: ModelRunner, inputs: DecodeInputs, logits: torch.Tensor, streams: torch.Tensor, length: int
 ) -> torch.Tensor:
     """(length, V): the MTP layer's logits as it feeds on its own guesses."""
-    inputs, rows = DecodeInputs.of((request,), CPU), [logits]
+    rows = [logits]
     for offset in range(length - 1):
         batch = inputs.window(Phase.DRAFT, rows[-1].argmax(-1)[:, None], offset=offset)
         output = runner.forward_mtp(batch, streams, logits_rows=None)
@@ -165,16 +171,20 @@ def _chain_logits(
 
 
 def _check_decode(
-    runner: ModelRunner, prompts: Sequence[GoldenPrompt], first_logits: Sequence[torch.Tensor], ledger: Ledger
+    runner: ModelRunner,
+    prompts: Sequence[GoldenPrompt],
+    first_logits: Sequence[torch.Tensor],
+    device: torch.device,
+    ledger: Ledger,
 ) -> None:
-    """greedy_logits of all prompts, decoded in one batch that shrinks; it is fed the set's tokens, not our own."""
+    """greedy_logits of all prompts, decoded in one batch that shrinks, each fed what it chose itself."""
     rows = {prompt.name: [logits] for prompt, logits in zip(prompts, first_logits, strict=True)}
     running = [(prompt, _request(prompt, slot)) for slot, prompt in enumerate(prompts)]
     for step in range(max(prompt.num_output for prompt in prompts) - 1):
         running = [(prompt, request) for prompt, request in running if step + 1 < prompt.num_output]
         for prompt, request in running:
-            request.output.append(int(prompt.tensors["greedy"][step]))
-        inputs = DecodeInputs.of([request for _, request in running], CPU)
+            request.output.append(int(rows[prompt.name][-1].argmax()))
+        inputs = DecodeInputs.of([request for _, request in running], device)
         logits = runner.forward_target(inputs.window(Phase.DECODE, inputs.newest[:, None]), logits_rows=None).logits
         for (prompt, _), row in zip(running, logits, strict=True):
             rows[prompt.name].append(row)

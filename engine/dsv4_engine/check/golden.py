@@ -18,11 +18,12 @@ import torch
 from dsv4_engine.checkpoint.files import open_safetensors
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
+from dsv4_engine.options import MAX_DRAFTS
 
 _PROMPT_KEY = re.compile(r"(p[^.]+)\.(.+)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GoldenPrompt:
     """One prompt's tensors, by quantity."""
 
@@ -73,13 +74,15 @@ class GoldenSet:
 
     @property
     def num_drafts(self) -> int:
-        """Drafts a step of the set's speculative runs: the length of its draft chains; 0 without any."""
-        return max((len(prompt.tensors.get("mtp_chain", ())) for prompt in self.prompts), default=0)
+        """Drafts a step, as many as the set's draft chains have and the engine makes; at least 1."""
+        chains = (len(prompt.tensors.get("mtp_chain", ())) for prompt in self.prompts)
+        return min(max(1, *chains), MAX_DRAFTS)
 
     @property
     def context_len(self) -> int:
         """Enough for every prompt with its output."""
-        longest = max(len(prompt.ids) + prompt.num_output + 1 for prompt in self.prompts)
+        outputs = {run.prompt: len(run.tokens) for run in self.spec or ()}
+        longest = max(len(p.ids) + max(p.num_output, outputs.get(p.name, 0)) + 1 for p in self.prompts)
         return min(longest, self.config.max_position_embeddings)
 
 
@@ -103,7 +106,7 @@ def read_golden(folder: Path) -> GoldenSet:
         trace=_tensors(trace) if trace.exists() else None,
         quant=_prompts(quant / "golden_weight_dequant_only.safetensors", config) if quant.exists() else None,
         spec=_spec(manifest, folder / "manifest.json"),
-        mean_accept=manifest.get("mean_accept"),
+        mean_accept=_mean_accept(manifest, folder / "manifest.json"),
     )
 
 
@@ -156,7 +159,14 @@ def _spec(manifest: Mapping[str, Any], path: Path) -> tuple[SpecRun, ...] | None
             )
             for length, run in manifest["spec"].items()
         )
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise EngineError(
             f"{path}: spec has no accept_lens and tokens for each prompt", hint="the manifest is not of this form"
         ) from None
+
+
+def _mean_accept(manifest: Mapping[str, Any], path: Path) -> float | None:
+    value = manifest.get("mean_accept")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+        raise EngineError(f"{path}: mean_accept is {value!r}", hint="it should be a positive number")
+    return value

@@ -1,0 +1,97 @@
+"""The draft-verify loops of another implementation: the engine must gain the same tokens in the same verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import torch
+
+from dsv4_engine.check.golden import GoldenSet, SpecRun
+from dsv4_engine.check.ledger import Ledger
+from dsv4_engine.check.rank import CheckRank
+from dsv4_engine.check.serving import serve
+from dsv4_engine.options import MAX_DRAFTS
+from dsv4_engine.request import RequestResult
+
+_QUANTITIES = ("accept lengths", "spec tokens", "mean accept")
+
+
+def check_spec(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
+    """Accept lengths, tokens and mean of every loop in the manifest."""
+    if not golden.config.has_mtp or golden.spec is None:
+        why = "the manifest has no spec" if golden.config.has_mtp else "the model has no MTP layer"
+        for quantity in _QUANTITIES:
+            ledger.absent(quantity, why)
+        return
+    known = {prompt.name for prompt in golden.prompts}
+    for run in golden.spec:
+        if run.prompt not in known:
+            ledger.mismatch("accept lengths", run.prompt, "the set has no such prompt")
+    runs = [run for run in golden.spec if run.prompt in known and run.tokens and run.accept_lens]
+    if not runs:
+        ledger.mismatch("accept lengths", "manifest", "no loop of its spec can be run")
+        return
+    num_drafts, results = _first_fit(golden, rank, runs)
+    for run in runs:
+        _compare(run, results[run.prompt], ledger)
+    _compare_mean(golden, results.values(), num_drafts, ledger)
+
+
+def _first_fit(
+    golden: GoldenSet, rank: CheckRank, runs: list[SpecRun]
+) -> tuple[int, dict[str, RequestResult]]:
+    """Drafts a step and results of the loops, whose window no file names.
+
+    It is that of the golden draft chains, unless the recorded lengths leave room for another: then the first one that
+    gives all of them exactly. Where none does, the results of the chains' window are the ones to report.
+    """
+    outputs = {run.prompt: len(run.tokens) for run in runs}
+    wanted = {prompt: outputs[prompt.name] for prompt in golden.prompts if prompt.name in outputs}
+    fits = []
+    for num_drafts in _possible_drafts(golden.num_drafts, runs):
+        results = serve(golden, rank, wanted, num_drafts=num_drafts)
+        fits.append((num_drafts, results))
+        if all(results[run.prompt].accept_lens == run.accept_lens for run in runs):
+            return num_drafts, results
+    return fits[0]
+
+
+def _possible_drafts(chains: int, runs: Iterable[SpecRun]) -> list[int]:
+    longest = max(max(run.accept_lens) for run in runs)
+    if longest == chains + 1:
+        return [chains]
+    others = range(max(longest - 1, 1), MAX_DRAFTS + 1)
+    return [chains, *(num_drafts for num_drafts in others if num_drafts != chains)]
+
+
+def _compare(run: SpecRun, ours: RequestResult, ledger: Ledger) -> None:
+    ledger.exact("accept lengths", run.prompt, _integers(ours.accept_lens), _integers(run.accept_lens))
+    ledger.exact("spec tokens", run.prompt, _integers(ours.tokens), _integers(run.tokens))
+    ledger.lines.append(f"accept lengths {run.prompt}: {' '.join(map(str, ours.accept_lens))}")
+    if ours.accept_lens != run.accept_lens:
+        ledger.lines.append(f"      in the set {run.prompt}: {' '.join(map(str, run.accept_lens))}")
+
+
+def _compare_mean(
+    golden: GoldenSet, results: Iterable[RequestResult], num_drafts: int, ledger: Ledger
+) -> None:
+    gained = [accepted for result in results for accepted in result.accept_lens]
+    mean = sum(gained) / len(gained)
+    ledger.lines.append(f"mean accept length {mean:.4f} over {len(gained)} verifies, {num_drafts} drafts")
+    if golden.mean_accept is None:
+        ledger.absent("mean accept", "the manifest has no mean_accept")
+        return
+    ours, recorded = (torch.tensor(value, dtype=torch.float64) for value in (mean, golden.mean_accept))
+    ledger.close("mean accept", "all", ours, recorded, _half_a_digit(golden.mean_accept))
+
+
+def _half_a_digit(value: float) -> float:
+    """Half of the last decimal place that is written, since a mean may have been rounded for its file."""
+    exponent = Decimal(repr(float(value))).as_tuple().exponent
+    assert isinstance(exponent, int), value
+    return max(0.5 * 10.0**exponent, 1e-9)
+
+
+def _integers(values: tuple[int, ...]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64)
