@@ -28,13 +28,18 @@ class NaiveModel:
 
     def mtp(self, streams: torch.Tensor, next_ids: list[int]) -> torch.Tensor:
         """Logits (T, V) for the token after `next_ids`."""
+        return self.mtp_with_streams(streams, next_ids)[0]
+
+    def mtp_with_streams(self, streams: torch.Tensor, next_ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same logits, and the MTP layer's own streams (T, hc, D)."""
         w = {name.removeprefix("mtp.0."): t for name, t in self.w.items() if name.startswith("mtp.0.")}
         inputs = []
         for old, token in zip(streams.double(), next_ids, strict=True):
             embedded = w["e_proj.weight"] @ self._norm(self.w["embed.weight"][token], w["enorm.weight"])
             rows = [embedded + w["h_proj.weight"] @ self._norm(stream, w["hnorm.weight"]) for stream in old]
             inputs.append(torch.stack(rows))
-        return self._logits("mtp.0.", self._block("mtp.0.", self.c.num_hidden_layers, inputs, next_ids))
+        own = self._block("mtp.0.", self.c.num_hidden_layers, inputs, next_ids)
+        return self._logits("mtp.0.", own), torch.stack(own)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor | float = 1.0) -> torch.Tensor:
         return x / (x.pow(2).mean() + self.c.rms_norm_eps).sqrt() * weight
