@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dsv4prof.model.session import Session
     from dsv4prof.recorder.plan import RecordPlan
     from dsv4prof.recorder.standalone import record
+    from dsv4prof.target.spec import RunSpec
     from dsv4prof.trace.load import load_rank
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "Finding": "dsv4prof.model.finding",
     "RecordPlan": "dsv4prof.recorder.plan",
     "Report": "dsv4prof.model.report",
+    "RunSpec": "dsv4prof.target.spec",
     "Session": "dsv4prof.model.session",
     "analyze": "dsv4prof.api",
     "doctor": "dsv4prof.api",
@@ -38,6 +40,7 @@ __all__ = [
     "Finding",
     "RecordPlan",
     "Report",
+    "RunSpec",
     "Session",
     "analyze",
     "doctor",

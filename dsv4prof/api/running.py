@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,48 +15,23 @@ from dsv4prof.api.sources import MERGED_NAME, resolve
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
 from dsv4prof.model.session import RankRecord, ReleaseProof, Session
-from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.target.launch import run as run_target
 from dsv4prof.target.spec import RunSpec
 
 Progress = Callable[[str], None]
 
 
-def run(*, profile: bool, settings: dict[str, list[Any]], progress: Progress = lambda event: None) -> Report | None:
-    """Serve the workload that `settings` ({name: [value, source]}) describe; with `profile` record, merge and report.
+def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda event: None) -> Report | None:
+    """Serve `spec` on the embedded engine; with `spec.profile` record every rank, merge and report.
 
     None on the ranks of torchrun that are not its first: that one reports for all.
-    Raises what `target.launch.run` raises. Exit status 1 when a profiler could not be released.
+    Raises what `target.launch.run` raises. Exit status 1 when a profiler could not be released, or by `fail_on`.
     """
-    spec = make_spec(profile=profile, settings=settings)
     progress(describe(spec))
     folder, session = run_target(spec, progress=progress)
     if int(os.environ.get("RANK", "0")) > 0:
         return None
-    fail_on = str(settings["fail_on"][0])
-    return _profiled(folder, session, fail_on, progress) if profile else _served(folder, session)
-
-
-def make_spec(*, profile: bool, settings: dict[str, list[Any]]) -> RunSpec:
-    """The resolved settings as the target wants them."""
-    value = {name: pair[0] for name, pair in settings.items()}
-    plan = RecordPlan(
-        wait=value["wait"],
-        active=value["steps"],
-        with_stack=value["stack"],
-        record_shapes=value["shapes"],
-        profile_memory=value["memory"],
-    )
-    same = ("model", "device", "dtype", "tp", "exact_num_tokens", "requests", "max_requests", "max_new_tokens")
-    return RunSpec(
-        **{name: value[name] for name in (*same, "chunk_tokens", "context_len", "prompts", "name", "port")},
-        num_drafts=value["drafts"],
-        profile=profile,
-        plan=plan,
-        root=value["sessions_dir"],
-        settings=settings,
-        command=sys.argv,
-    )
+    return _profiled(folder, session, fail_on, progress) if spec.profile else _served(folder, session)
 
 
 def describe(spec: RunSpec) -> str:

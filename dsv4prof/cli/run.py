@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.options import SHOW_SETTINGS, examples, setting
+
+if TYPE_CHECKING:
+    from dsv4prof.settings import Settings
+    from dsv4prof.target.spec import RunSpec
 
 NAMES = (
     "model", "device", "dtype", "tp", "drafts", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
@@ -59,5 +64,31 @@ def run(
     chosen = settings.resolve(NAMES, given)
     if show_settings:
         return console.emit(api.settings_report(chosen.with_sources()), chosen["format"])
-    report = api.run(profile=profile, settings=chosen.with_sources(), progress=console.note)
+    report = api.run(_spec(chosen, profile=profile), fail_on=chosen["fail_on"], progress=console.note)
     return 0 if report is None else console.emit(report, chosen["format"])
+
+
+def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
+    from dsv4prof.recorder.plan import RecordPlan
+    from dsv4prof.target.spec import RunSpec
+
+    plan = RecordPlan(
+        wait=chosen["wait"],
+        active=chosen["steps"],
+        with_stack=chosen["stack"],
+        record_shapes=chosen["shapes"],
+        profile_memory=chosen["memory"],
+    )
+    same = (
+        "model", "device", "dtype", "tp", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
+        "chunk_tokens", "context_len", "prompts", "name", "port",
+    )  # fmt: skip
+    return RunSpec(
+        **{name: chosen[name] for name in same},
+        num_drafts=chosen["drafts"],
+        profile=profile,
+        plan=plan,
+        root=chosen["sessions_dir"],
+        settings=chosen.with_sources(),
+        command=sys.argv,
+    )
