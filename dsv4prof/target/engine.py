@@ -5,6 +5,7 @@ The leader that starts ranks stays without torch: what it can refuse it refuses 
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from dsv4prof.errors import InputError, RankFailedError, UsageError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
 from dsv4prof.target.hooks import ProfilingHooks
-from dsv4prof.target.prompts import encode_prompts, read_prompts
 from dsv4prof.target.serving import Progress, RankServing, rank_sink
 from dsv4prof.target.spec import RunSpec
 from dsv4prof.target.workload import Workload
@@ -25,8 +25,12 @@ def check(spec: RunSpec) -> None:
     """What can be refused without torch, before anything is started or written. Raises UsageError or InputError."""
     from dsv4_engine.config import ModelConfig
     from dsv4_engine.errors import EngineError
+    from dsv4_engine.prompts import load_prompts
 
-    read_prompts(spec.prompts, 1)
+    try:
+        load_prompts(spec.prompts)
+    except EngineError as error:
+        raise InputError(error.message, hint=error.hint) from error
     if spec.model in BUNDLED_MODELS:
         return
     folder = Path(spec.model)
@@ -103,14 +107,17 @@ def _join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
 
 
 def _load(spec: RunSpec, hooks: ProfilingHooks, group: Any) -> tuple[Any, list[list[int]]]:
-    """The engine with its weights, and the workload's prompts as token ids."""
+    """The engine with its weights, and the workload's prompts as token ids, used again where there are too few."""
     from dsv4_engine.checkpoint.load import load_config
     from dsv4_engine.engine import Engine
     from dsv4_engine.options import EngineOptions
+    from dsv4_engine.prompts import load_prompts
+    from dsv4_engine.tokenizer import load_tokenizer
 
     config = load_config(spec.model)
-    texts = read_prompts(spec.prompts, spec.requests)
-    prompts = encode_prompts(texts, spec.model, bos_token_id=config.bos_token_id)
+    tokenizer = load_tokenizer(spec.model, config)
+    texts = islice(cycle(load_prompts(spec.prompts)), spec.requests)
+    prompts = [tokenizer.encode(text) for text in texts]
     longest = max(map(len, prompts)) + spec.max_new_tokens
     options = EngineOptions(
         model=spec.model,

@@ -1,0 +1,40 @@
+"""Which prompts a run serves: those of a file or the bundled ones, again from the start when there are too few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4prof.errors import InputError
+from dsv4prof.target.engine import _load, check
+from dsv4prof.target.hooks import ProfilingHooks
+from dsv4prof.target.spec import RunSpec
+
+
+def prompts_of(spec: RunSpec) -> list[list[int]]:
+    return _load(spec, ProfilingHooks(), TensorParallelGroup.single())[1]
+
+
+def test_prompts_repeat_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text("one\n---\ntwo\n")
+    first, second, again = prompts_of(RunSpec(prompts=str(path), requests=3))
+    assert first == again != second
+    assert len(first) == len(b"one") + 1
+
+
+def test_the_bundled_prompts_differ() -> None:
+    assert len({tuple(prompt) for prompt in prompts_of(RunSpec(requests=4))}) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"---\n\n---\n", b"\xff\xfe", None])
+def test_a_file_without_prompts_is_refused_before_anything_starts(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "p.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        check(RunSpec(prompts=str(path)))
+    assert "p.txt" in caught.value.message
+    assert caught.value.hint
