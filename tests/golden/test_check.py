@@ -194,6 +194,33 @@ def test_missing_and_unknown_trace_keys_are_mismatches(folder, capsys):
     assert "L0" in verdict(folder, capsys)["trace compressed_kv"]
 
 
+def test_a_trace_without_its_prompt_is_no_absent_trace(folder, capsys):
+    change(folder, "trace", lambda t: {k: v for k, v in t.items() if k != "input_ids"})
+    assert main([str(folder)]) == 2 and "trace.safetensors: input_ids" in capsys.readouterr().err
+
+
+def test_a_shortened_continuation_is_a_mismatch(folder, capsys):
+    def edit(tensors):
+        return tensors | {key: tensors[key][:-1].clone() for key in ("p33.greedy", "p33.greedy_logits")}
+
+    change(folder, "golden", edit)
+    assert "p33: 39 tokens, the manifest says 40" in verdict(folder, capsys)["plain tokens"]
+
+
+def test_a_token_outside_the_vocabulary_is_a_wrong_token(folder, capsys):
+    def edit(tensors):
+        tensors["p33.greedy"][4] = 5000
+
+    change(folder, "golden", edit)
+    assert verdict(folder, capsys)["verdict"] == "MISMATCH in plain tokens, mtp tokens"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_device_that_is_not_there_is_said_in_a_sentence(folder, capsys):
+    assert main([str(folder), "--device", "cuda"]) == 2
+    assert capsys.readouterr().err.startswith("error: torch sees no CUDA or HIP device")
+
+
 def test_optional_parts_are_reported_as_absent(folder, capsys):
     shutil.rmtree(folder / "quant")
     (folder / "trace.safetensors").unlink()

@@ -56,13 +56,15 @@ class SpecRun:
 class GoldenSet:
     """trace and quant are None where the folder has none; so are spec and mean_accept where the manifest has none.
 
-    missing_prompts: lengths that the manifest lists and `golden.safetensors` has no tensors for.
+    missing_prompts: lengths that the manifest lists and `golden.safetensors` has no tensors for. num_generated: greedy
+    tokens of each prompt, where the manifest says how many.
     """
 
     folder: Path
     config: ModelConfig
     prompts: tuple[GoldenPrompt, ...]
     missing_prompts: tuple[str, ...]
+    num_generated: int | None
     trace: Mapping[str, torch.Tensor] | None
     quant: tuple[GoldenPrompt, ...] | None
     spec: tuple[SpecRun, ...] | None
@@ -103,7 +105,8 @@ def read_golden(folder: Path) -> GoldenSet:
         config=config,
         prompts=prompts,
         missing_prompts=tuple(name for name in listed if name not in known),
-        trace=_tensors(trace) if trace.exists() else None,
+        num_generated=manifest.get("gen"),
+        trace=_trace(trace, config) if trace.exists() else None,
         quant=_prompts(quant / "golden_weight_dequant_only.safetensors", config) if quant.exists() else None,
         spec=_spec(manifest, folder / "manifest.json"),
         mean_accept=_mean_accept(manifest, folder / "manifest.json"),
@@ -115,6 +118,12 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
         raise EngineError(f"{path} is missing", hint="the folder is not a complete golden set")
     handle = open_safetensors(path)
     return {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 - not a mapping
+
+
+def _trace(path: Path, config: ModelConfig) -> dict[str, torch.Tensor]:
+    tensors = _tensors(path)
+    _require_ids(tensors.get("input_ids"), f"{path}: input_ids", config)
+    return tensors
 
 
 def _prompts(path: Path, config: ModelConfig) -> tuple[GoldenPrompt, ...]:

@@ -16,6 +16,10 @@ from dsv4_engine.request import RequestResult
 
 def check_serving(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """Every prompt's greedy continuation, once without and once with drafts."""
+    for prompt in golden.prompts:
+        if "greedy" in prompt.tensors and golden.num_generated not in (None, prompt.num_output):
+            note = f"{prompt.num_output} tokens, the manifest says {golden.num_generated}"
+            ledger.mismatch("plain tokens", prompt.name, note)
     wanted = {prompt: prompt.num_output for prompt in golden.prompts if prompt.num_output}
     _check_tokens("plain tokens", golden, serve(golden, rank, wanted, num_drafts=0), ledger)
     if not golden.config.has_mtp:
