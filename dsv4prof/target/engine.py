@@ -17,36 +17,21 @@ from dsv4prof.target.serving import Progress, RankServing, rank_sink
 from dsv4prof.target.spec import RunSpec
 from dsv4prof.target.workload import Workload
 
-BUNDLED_MODELS = ("dsv4-tiny",)
 _COLLECTIVE_TIMEOUT_S = 300.0
 
 
 def check(spec: RunSpec) -> None:
     """What can be refused without torch, before anything is started or written. Raises UsageError or InputError."""
-    from dsv4_engine.config import ModelConfig
+    from dsv4_engine.checkpoint.configs import load_config
     from dsv4_engine.errors import EngineError
+    from dsv4_engine.parallel.sizes import require_divisible
     from dsv4_engine.prompts import load_prompts
 
     try:
         load_prompts(spec.prompts)
+        require_divisible(load_config(spec.model), spec.tp)
     except EngineError as error:
         raise InputError(error.message, hint=error.hint) from error
-    if spec.model in BUNDLED_MODELS:
-        return
-    folder = Path(spec.model)
-    if not folder.is_dir():
-        raise InputError(
-            f"there is no model {spec.model}", hint=f"give a checkpoint folder, or one of {', '.join(BUNDLED_MODELS)}"
-        )
-    try:
-        config = ModelConfig.from_folder(folder)
-    except EngineError as error:
-        raise InputError(error.message, hint=error.hint) from error
-    if config.num_attention_heads % spec.tp:
-        raise UsageError(
-            f"{config.num_attention_heads} attention heads cannot be split over {spec.tp} ranks",
-            hint="choose a number of ranks that divides the heads",
-        )
 
 
 def serve_rank(
@@ -108,7 +93,7 @@ def _join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
 
 def _load(spec: RunSpec, hooks: ProfilingHooks, group: Any) -> tuple[Any, list[list[int]]]:
     """The engine with its weights, and the workload's prompts as token ids, used again where there are too few."""
-    from dsv4_engine.checkpoint.load import load_config
+    from dsv4_engine.checkpoint.configs import load_config
     from dsv4_engine.engine import Engine
     from dsv4_engine.options import EngineOptions
     from dsv4_engine.prompts import load_prompts

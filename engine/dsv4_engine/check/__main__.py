@@ -12,9 +12,9 @@ import torch
 from dsv4_engine.check.golden import read_golden
 from dsv4_engine.check.ranks import on_ranks
 from dsv4_engine.check.table import render
-from dsv4_engine.checkpoint.sharding import require_divisible
 from dsv4_engine.errors import EngineError
 from dsv4_engine.options import EngineOptions
+from dsv4_engine.parallel.sizes import require_divisible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from dsv4_engine.checkpoint.configs import TINY_NAME, load_config
 from dsv4_engine.checkpoint.dequantize import (
     dequantize_fp4,
     dequantize_fp8,
@@ -15,27 +16,16 @@ from dsv4_engine.checkpoint.dequantize import (
 )
 from dsv4_engine.checkpoint.files import CheckpointFiles
 from dsv4_engine.checkpoint.layout import TensorSpec, tensor_specs
-from dsv4_engine.checkpoint.sharding import is_local, require_divisible, shard
-from dsv4_engine.checkpoint.tiny import TINY_NAME, tiny_config, tiny_weights
+from dsv4_engine.checkpoint.sharding import is_local, shard
+from dsv4_engine.checkpoint.tiny import tiny_weights
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
+from dsv4_engine.parallel.sizes import require_divisible
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 _BYTES = (torch.uint8, torch.int8)
 _SHAPE_HINT = "config.json and weights must come from the same checkpoint"
-
-
-def load_config(path: Path | str) -> ModelConfig:
-    """The config of a checkpoint folder or of the built-in `dsv4-tiny`; EngineError where there is none."""
-    if str(path) == TINY_NAME:
-        return tiny_config()
-    folder = Path(path)
-    if not folder.exists():
-        raise EngineError(f"model {path} does not exist", hint=f"give a checkpoint folder, or {TINY_NAME}")
-    if not folder.is_dir():
-        raise EngineError(f"model {path} is a file, not a folder", hint="give the folder that holds config.json")
-    return ModelConfig.from_folder(folder)
 
 
 def load_checkpoint(

@@ -12,52 +12,13 @@ import math
 import torch
 
 from dsv4_engine.checkpoint.layout import TensorSpec, tensor_specs
-from dsv4_engine.config import ModelConfig, YarnScaling
+from dsv4_engine.config import ModelConfig
 
-TINY_NAME = "dsv4-tiny"
 _SEED = 42
 _EMBED_STD = 4.0
 _E_PROJ_GAIN = 3.0
 _H_PROJ_GAIN = 0.3
 _HEAD_GAIN = 2.0
-
-
-def tiny_config() -> ModelConfig:
-    """Every kind of layer once or twice: window only, ratio 4 (with indexer), ratio 128, and MTP; byte vocabulary."""
-    return ModelConfig(
-        vocab_size=320,
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_nextn_predict_layers=1,
-        num_attention_heads=8,
-        head_dim=64,
-        qk_rope_head_dim=16,
-        q_lora_rank=48,
-        o_groups=4,
-        o_lora_rank=32,
-        n_routed_experts=8,
-        num_experts_per_tok=2,
-        moe_intermediate_size=64,
-        routed_scaling_factor=1.5,
-        swiglu_limit=1.5,
-        num_hash_layers=1,
-        index_n_heads=16,
-        index_head_dim=32,
-        index_topk=16,
-        sliding_window=32,
-        compress_ratios=(0, 4, 128, 4, 0),
-        rope_theta=10000.0,
-        compress_rope_theta=160000.0,
-        rope_scaling=YarnScaling(factor=16.0, original_max_position_embeddings=256),
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-6,
-        hc_mult=4,
-        hc_sinkhorn_iters=20,
-        hc_eps=1e-6,
-        bos_token_id=0,
-        eos_token_ids=(1,),
-        weight_block_size=(128, 128),
-    )
 
 
 def tiny_weights(config: ModelConfig) -> dict[str, torch.Tensor]:

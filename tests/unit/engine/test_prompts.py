@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from dsv4_engine.checkpoint.load import load_config
+from dsv4_engine.checkpoint.configs import load_config
 from dsv4_engine.errors import EngineError
 from dsv4_engine.prompts import load_prompts
 from dsv4_engine.tokenizer import load_tokenizer

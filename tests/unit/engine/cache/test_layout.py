@@ -6,7 +6,7 @@ import torch
 
 from dsv4_engine.cache.layout import CacheLayout, CacheShape, compressor_span
 from dsv4_engine.cache.pools import allocate_layer
-from dsv4_engine.checkpoint.tiny import tiny_config
+from dsv4_engine.checkpoint.configs import tiny_config
 from engine_batches import CPU
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from dsv4_engine.checkpoint.configs import load_config
 from dsv4_engine.checkpoint.layout import tensor_specs
-from dsv4_engine.checkpoint.load import load_checkpoint, load_config
+from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.errors import EngineError
 from engine_batches import GOLDEN
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsv4_engine.checkpoint.load import load_config
+from dsv4_engine.checkpoint.configs import load_config
 from dsv4_engine.prompts import load_prompts
 from dsv4_engine.tokenizer import load_tokenizer
 from serving import serve, tokens_of

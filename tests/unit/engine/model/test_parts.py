@@ -9,10 +9,11 @@ import torch
 
 from dsv4_engine.attention.metadata import WindowMeta
 from dsv4_engine.attention.reference import EntryKeys, attend, row_blocks
+from dsv4_engine.checkpoint.configs import tiny_config
 from dsv4_engine.checkpoint.layout import Split
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.checkpoint.sharding import shard
-from dsv4_engine.checkpoint.tiny import tiny_config, tiny_weights
+from dsv4_engine.checkpoint.tiny import tiny_weights
 from dsv4_engine.config import YarnScaling
 from dsv4_engine.model import moe
 from dsv4_engine.model.hyper_connections import sinkhorn
