@@ -9,45 +9,83 @@ from __future__ import annotations
 from bisect import bisect_right
 from statistics import median
 
+import msgspec
+
 from dsv4prof.sync.catalogue import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
 from dsv4prof.sync.context import Context, context_of
 from dsv4prof.sync.gpu_idle import IdleAfter
 from dsv4prof.sync.read import Read
 from dsv4prof.trace import vendor
 from dsv4prof.trace.index import RankIndex
-from dsv4prof.trace.vendor import HOST_OP_CATEGORIES
+from dsv4prof.trace.vendor import HOST_OP_CATEGORIES, RUNTIME_CATEGORIES
 
 _SLOW_FACTOR = 5
 _SLOW_FLOOR_NS = 20_000
 _ALLOCATION_FLOOR_NS = 200_000
 
 
+class _Wait(msgspec.Struct):
+    """One stretch of time in which a thread waited: an outermost call, and those inside it that wait too.
+
+    A copy that waits calls a synchronisation, and a runtime call calls the driver's; their time is the same time.
+    """
+
+    outer: int
+    end_ns: int
+    indexes: list[int]
+
+
 def gpu_reads(rank: RankIndex) -> list[Read]:
     """Every wait of one rank, in order of time; waits inside one operator are one read."""
-    slow_ns = _slow_copy_ns(rank)
-    groups: dict[tuple[str, int], list[int]] = {}
-    for index in rank.runtime_calls:
-        if _waits(rank, index, slow_ns) and not _is_profilers_own(rank, index):
-            holder = rank.parents[index]
-            inside = holder >= 0 and rank.slices[holder].category in HOST_OP_CATEGORIES
-            groups.setdefault(("op", holder) if inside else ("call", index), []).append(index)
+    groups: dict[tuple[str, int], list[_Wait]] = {}
+    for wait in _waits_of(rank):
+        holder = _operator(rank, wait.outer)
+        groups.setdefault(("call", wait.outer) if holder is None else ("op", holder), []).append(wait)
     idle = IdleAfter(rank)
     return sorted(
-        (_read(rank, indexes, idle) for indexes in groups.values()), key=lambda read: rank.slices[read.index].start_ns
+        (_read(rank, waits, idle) for waits in groups.values()), key=lambda read: rank.slices[read.index].start_ns
     )
 
 
-def _read(rank: RankIndex, indexes: list[int], idle: IdleAfter) -> Read:
-    longest = max(indexes, key=lambda index: rank.slices[index].dur_ns)
-    last = max(indexes, key=lambda index: rank.slices[index].end_ns)
+def _waits_of(rank: RankIndex) -> list[_Wait]:
+    """Stretches of waiting, thread by thread, none of which overlaps another of its thread."""
+    slow_ns = _slow_copy_ns(rank)
+    waiting = {i for i in rank.runtime_calls if _waits(rank, i, slow_ns) and not _is_profilers_own(rank, i)}
+    found: list[_Wait] = []
+    for indexes in rank.tracks.values():
+        last: _Wait | None = None
+        for index in indexes:
+            if index not in waiting:
+                continue
+            event = rank.slices[index]
+            if last is None or event.start_ns >= last.end_ns:
+                last = _Wait(index, event.end_ns, [index])
+                found.append(last)
+            else:
+                last.end_ns = max(last.end_ns, event.end_ns)
+                last.indexes.append(index)
+    return found
+
+
+def _operator(rank: RankIndex, index: int) -> int | None:
+    """The operator that a runtime call serves, through the runtime calls round it."""
+    place = rank.parents[index]
+    while place >= 0 and rank.slices[place].category in RUNTIME_CATEGORIES:
+        place = rank.parents[place]
+    return place if place >= 0 and rank.slices[place].category in HOST_OP_CATEGORIES else None
+
+
+def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter) -> Read:
+    longest = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].dur_ns)
+    last = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].end_ns)
     context = context_of(rank, longest)
     return Read(
         index=longest,
         context=context,
-        reading=_reading(rank, indexes, context),
-        blocked_ns=sum(rank.slices[index].dur_ns for index in indexes),
+        reading=_reading(rank, [index for wait in waits for index in wait.indexes], context),
+        blocked_ns=sum(wait.end_ns - rank.slices[wait.outer].start_ns for wait in waits),
         idle_ns=idle.after(last),
-        calls=tuple(rank.slices[index].name for index in indexes),
+        calls=tuple(rank.slices[wait.outer].name for wait in waits),
     )
 
 
@@ -70,20 +108,13 @@ def _reading(rank: RankIndex, indexes: list[int], context: Context) -> Reading:
 
 def _direction(rank: RankIndex, indexes: list[int]) -> str | None:
     """DtoH or HtoD of the copy that was waited for: its own GPU record, or that of a copy in the same operator."""
-    holder = rank.parents[indexes[0]]
-    family = [*indexes, *_siblings(rank, holder)] if holder >= 0 else indexes
-    for index in family:
+    holder = _operator(rank, indexes[0])
+    for index in [*indexes, *(rank.runtime_children.get(holder, []) if holder is not None else [])]:
         for gpu in rank.gpu_by_correlation.get(rank.correlation(index) or 0, []):
             for direction in ("DtoH", "HtoD"):
                 if direction in rank.slices[gpu].name:
                     return direction
     return None
-
-
-def _siblings(rank: RankIndex, holder: int) -> list[int]:
-    if rank.slices[holder].category not in HOST_OP_CATEGORIES:
-        return []
-    return rank.runtime_children.get(holder, [])
 
 
 def _slow_copy_ns(rank: RankIndex) -> int:

@@ -183,6 +183,36 @@ def test_cuda_copy_and_synchronize_of_one_operator_are_one_read(tmp_path: Path) 
     assert finding.evidence["runtime_calls"] == {"cudaMemcpyAsync": 1, "cudaStreamSynchronize": 1}
 
 
+@pytest.mark.parametrize("in_operator", [True, False])
+@pytest.mark.parametrize(
+    ("outer", "inner", "category"),
+    [
+        ("cudaMemcpyAsync", "cudaStreamSynchronize", "cuda_runtime"),
+        ("cudaStreamSynchronize", "cuStreamSynchronize", "cuda_driver"),
+        ("hipMemcpyWithStream", "hipStreamSynchronize", "cuda_runtime"),
+    ],
+)
+@pytest.mark.parametrize("inner_dur", [390, 400, 400.5])
+def test_a_wait_inside_a_wait_is_the_same_time(
+    tmp_path: Path, outer: str, inner: str, category: str, inner_dur: float, in_operator: bool
+) -> None:
+    events = [
+        note(STEP.format(0), 0, 1000),
+        *([op("aten::item", 90, 450), op("aten::_local_scalar_dense", 95, 430)] if in_operator else []),
+        call(outer, 100, 400, 5),
+        x(inner, category, 100 if inner_dur == 400 else 105, inner_dur),
+        x("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", 480, 1, pid=0, tid=7, correlation=5),
+        *_launch(600, 8, 610),
+        *_launch(615, 9, 622),
+        *_launch(625, 10, 634),
+    ]
+    finding = _one(tmp_path, *events)
+    union = 405_500 if inner_dur == 400.5 else 400_000
+    assert (finding.evidence["reads"], finding.evidence["per_call"], finding.cost_ns) == (1, 1, union)
+    assert finding.evidence["gpu_idle_ns"] == 610_000 - 481_000 - 2_000
+    assert finding.evidence["runtime_calls"] == {outer: 1}
+
+
 @pytest.mark.parametrize(
     ("ops", "gpu_copy", "code"),
     [
