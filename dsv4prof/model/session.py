@@ -58,7 +58,11 @@ class ReleaseProof(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True):
-    """Profiled against unprofiled steps of the same run, matched by step key (same work)."""
+    """Profiled against unprofiled steps of the same run, matched by step key (same work).
+
+    `ratio` is the median over the `matched` profiled steps of profiled over unprofiled time, `ratio_low` and
+    `ratio_high` are the quartiles: wide apart, the machine was busy and the median means little.
+    """
 
     profiled_steps: int
     unprofiled_steps: int
@@ -66,6 +70,9 @@ class Overhead(msgspec.Struct, frozen=True):
     unprofiled_ns: int
     ratio: float | None
     reason: str
+    matched: int = 0
+    ratio_low: float | None = None
+    ratio_high: float | None = None
 
 
 class CallSite(msgspec.Struct, frozen=True):
