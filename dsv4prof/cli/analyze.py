@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.options import examples, setting
+from dsv4prof.cli.help import add
+from dsv4prof.cli.options import setting
 
 NAMES = ("sessions_dir", "format", "fail_on")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("analyze", epilog=examples("dsv4prof analyze latest", "dsv4prof analyze merged.json.gz --format json"))(
-        analyze
-    )
+    add(app, "analyze", analyze, "dsv4prof analyze latest", "dsv4prof analyze merged.json.gz --format json")
 
 
 def analyze(

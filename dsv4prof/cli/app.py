@@ -8,10 +8,11 @@ import typer
 
 from dsv4prof import __version__
 from dsv4prof.cli import analyze, console, doctor, merge, run, sessions
-from dsv4prof.cli.options import examples, show_help_without_command
+from dsv4prof.cli.help import Group, examples, show_help_without_command
 
 app = typer.Typer(
     name="dsv4prof",
+    cls=Group,
     help="Find out why a DeepSeek-V4 MTP serving step is slow, and prove it.",
     epilog=examples("dsv4prof run --profile", "dsv4prof analyze latest"),
     add_completion=False,
@@ -45,4 +46,5 @@ def root(
 
 def main() -> None:
     """Entry point of the `dsv4prof` script."""
+    console.keep_standard_streams()
     raise SystemExit(console.guarded(lambda: app(standalone_mode=False)))

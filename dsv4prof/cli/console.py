@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from dsv4prof.errors import Dsv4profError
+from dsv4prof.errors import Dsv4profError, OutputError
 
 if TYPE_CHECKING:
     from dsv4prof.model.report import Report
@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 DEBUG_ENV = "DSV4PROF_DEBUG"
 
 
-def wants_color(stream: TextIO) -> bool:
+class ReaderGoneError(Exception):
+    """Whoever read stdout has gone (`| head`). No OSError: typer would end the process with 1 on one."""
+
+
+def wants_color(stream: TextIO | None) -> bool:
     """Colour only on a terminal; NO_COLOR, FORCE_COLOR and TERM=dumb decide before that."""
+    if stream is None:
+        return False
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -26,9 +32,27 @@ def wants_color(stream: TextIO) -> bool:
 
 
 def result(text: str) -> None:
-    """The command's result, whole, on stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+    """The command's result, whole, on stdout. Raises ReaderGoneError, or OutputError when it cannot be written."""
+    if sys.stdout is None:
+        raise OutputError("cannot write the result: standard output is closed", hint="send it to a file or a pipe")
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        _discard(sys.stdout)
+        raise ReaderGoneError from error
+    except OSError as error:
+        _discard(sys.stdout)
+        raise OutputError(
+            f"cannot write the result: {error.strerror or error}", hint="send standard output somewhere else"
+        ) from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Point a stream that takes nothing more at nothing, or the interpreter's last flush fails with status 120."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
 
 
 def emit(report: Report, fmt: str) -> int:
@@ -40,8 +64,13 @@ def emit(report: Report, fmt: str) -> int:
 
 
 def note(text: str) -> None:
-    """Progress and notes, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Progress and notes, on stderr. Where nobody can read them the command goes on: its result does not need them."""
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
 
 
 def error(message: str, hint: str | None = None) -> None:
@@ -50,6 +79,15 @@ def error(message: str, hint: str | None = None) -> None:
     note(f"{mark} {message}")
     if hint:
         note(f"hint: {hint}")
+
+
+def keep_standard_streams() -> None:
+    """Fill closed standard descriptors (`>&-`): the next file opened would take their number, and get their output."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def guarded(call: Callable[[], int | None]) -> int:
@@ -65,9 +103,7 @@ def guarded(call: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         error("interrupted")
         return 130
-    except BrokenPipeError:
-        # The reader has gone (`| head`): point stdout at nothing, so that the interpreter's last flush is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGoneError:
         return 0
     except _usage_errors() as problem:
         error(_usage_message(problem), _usage_hint(problem))

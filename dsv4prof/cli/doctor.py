@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.options import examples, setting
+from dsv4prof.cli.help import add
+from dsv4prof.cli.options import setting
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", epilog=examples("dsv4prof doctor", "dsv4prof doctor --format json"))(doctor)
+    add(app, "doctor", doctor, "dsv4prof doctor", "dsv4prof doctor --format json")
 
 
 def doctor(format: Annotated[str | None, setting("format")] = None) -> int:

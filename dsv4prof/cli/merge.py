@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.options import examples, setting
+from dsv4prof.cli.help import add
+from dsv4prof.cli.options import setting
 
 NAMES = ("sessions_dir", "format")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        "merge", epilog=examples("dsv4prof merge latest", "dsv4prof merge rank0.json.gz rank1.json.gz -o all.json.gz")
-    )(merge)
+    add(app, "merge", merge, "dsv4prof merge latest", "dsv4prof merge rank0.trace.json.gz rank1.trace.json.gz")
 
 
 def merge(

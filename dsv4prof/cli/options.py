@@ -30,15 +30,3 @@ def _plain(value: object) -> str:
 
 
 SHOW_SETTINGS = typer.Option("--show-settings", help="Print every setting with its source, and exit.")
-
-
-def show_help_without_command(context: typer.Context) -> None:
-    """`dsv4prof` or `dsv4prof sessions` alone is a question, not a mistake: print the help and exit 0."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
-def examples(*lines: str) -> str:
-    """A command's epilogue. The \\b marks keep click from filling the lines into a paragraph."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.options import SHOW_SETTINGS, examples, setting
+from dsv4prof.cli.help import add
+from dsv4prof.cli.options import SHOW_SETTINGS, setting
 
 if TYPE_CHECKING:
     from dsv4prof.settings import Settings
@@ -22,13 +23,7 @@ NAMES = (
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        "run",
-        epilog=examples(
-            "dsv4prof run --profile",
-            "dsv4prof run --profile --exact-num-tokens --tp 1 --format json | jq .accept_length",
-        ),
-    )(run)
+    add(app, "run", run, "dsv4prof run --profile", "dsv4prof run --profile --exact-num-tokens --format json")
 
 
 def run(

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.options import examples, setting, show_help_without_command
+from dsv4prof.cli.help import Group, add, examples, show_help_without_command
+from dsv4prof.cli.options import setting
 
 NAMES = ("sessions_dir", "format")
 SessionsDir = Annotated[str | None, setting("sessions_dir")]
@@ -17,15 +18,14 @@ Format = Annotated[str | None, setting("format")]
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
+        cls=Group,
         help="Recorded sessions: list, show, prune.",
         epilog=examples("dsv4prof sessions list", "dsv4prof sessions prune --keep 5"),
         rich_markup_mode=None,
     )
-    group.command("list", epilog=examples("dsv4prof sessions list", "dsv4prof sessions list --format json"))(list_)
-    group.command("show", epilog=examples("dsv4prof sessions show latest", "dsv4prof sessions show 7f3a"))(show)
-    group.command(
-        "prune", epilog=examples("dsv4prof sessions prune --keep 5", "dsv4prof sessions prune --keep 0 --yes")
-    )(prune)
+    add(group, "list", list_, "dsv4prof sessions list", "dsv4prof sessions list --format json")
+    add(group, "show", show, "dsv4prof sessions show latest", "dsv4prof sessions show latest --format json")
+    add(group, "prune", prune, "dsv4prof sessions prune --keep 5", "dsv4prof sessions prune --keep 5 --yes")
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group, name="sessions")
 
