@@ -14,13 +14,12 @@ import torch
 from dsv4_engine.cache.layout import CacheShape
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.config import ModelConfig
-from dsv4_engine.errors import EngineError
 from dsv4_engine.execution import Execution, Strategy
 from dsv4_engine.hooks import NullHooks, StepHooks
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
 from dsv4_engine.plain import PlainDecoding
-from dsv4_engine.request import Request, RequestResult
+from dsv4_engine.request import Request, RequestResult, require_servable
 from dsv4_engine.runner import ModelRunner
 from dsv4_engine.scheduler import DecodePlan, PrefillPlan, Scheduler
 from dsv4_engine.spec.mtp import MtpDecoding
@@ -105,7 +104,9 @@ class Engine:
         The output ends at an end token (unless ignored), after `max_new_tokens`, or where the context is full.
         EngineError on an empty prompt, one that leaves no room for output, and ids outside the vocabulary.
         """
-        self._require_servable(prompt, max_new_tokens)
+        require_servable(
+            prompt, max_new_tokens=max_new_tokens, context_len=self.context_len, vocab_size=self.config.vocab_size
+        )
         request = Request(
             id=len(self._requests),
             prompt=tuple(prompt),
@@ -148,23 +149,6 @@ class Engine:
         if isinstance(plan, PrefillPlan):
             return "prefill", len(plan.chunks), sum(chunk.length for chunk in plan.chunks)
         return "decode", len(plan.requests), len(plan.requests) * self._strategy.rows_per_request
-
-    def _require_servable(self, prompt: Sequence[int], max_new_tokens: int) -> None:
-        if not prompt:
-            raise EngineError("the prompt is empty", hint="give at least one token")
-        if max_new_tokens < 1:
-            raise EngineError(f"max_new_tokens is {max_new_tokens}", hint="ask for at least 1")
-        if len(prompt) >= self.context_len:
-            raise EngineError(
-                f"the prompt has {len(prompt)} tokens, and a context of {self.context_len} holds it and its output",
-                hint=f"shorten it to {self.context_len - 1} tokens or raise context_len",
-            )
-        outside = next((token for token in prompt if not 0 <= token < self.config.vocab_size), None)
-        if outside is not None:
-            raise EngineError(
-                f"token id {outside} lies outside the vocabulary of {self.config.vocab_size}",
-                hint="was the prompt encoded with another model's tokenizer?",
-            )
 
 
 def _strategy(options: EngineOptions, config: ModelConfig, execution: Execution) -> Strategy:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dsv4_engine.errors import EngineError
+
 
 class FinishReason(str, Enum):
     """STOP: an end token was produced (and kept). LENGTH: max_new_tokens or the context is used up."""
@@ -62,4 +64,27 @@ class Request:
     def result(self) -> RequestResult:
         return RequestResult(
             tokens=tuple(self.output), accept_lens=tuple(self.accept_lens), finish_reason=self.finish_reason
+        )
+
+
+def require_servable(prompt: Sequence[int], *, max_new_tokens: int, context_len: int, vocab_size: int) -> None:
+    """EngineError on a prompt that could never run: a launcher asks before any rank waits for the others.
+
+    Refused are empty prompts, those that leave no room for output in `context_len` tokens, ids outside the
+    vocabulary, and a wish for no output.
+    """
+    if not prompt:
+        raise EngineError("the prompt is empty", hint="give at least one token")
+    if max_new_tokens < 1:
+        raise EngineError(f"max_new_tokens is {max_new_tokens}", hint="ask for at least 1")
+    if len(prompt) >= context_len:
+        raise EngineError(
+            f"the prompt has {len(prompt)} tokens, and a context of {context_len} holds it and its output",
+            hint=f"shorten it to {context_len - 1} tokens or raise context_len",
+        )
+    outside = next((token for token in prompt if not 0 <= token < vocab_size), None)
+    if outside is not None:
+        raise EngineError(
+            f"token id {outside} lies outside the vocabulary of {vocab_size}",
+            hint="was the prompt encoded with another model's tokenizer?",
         )

@@ -8,7 +8,7 @@ from dsv4_engine.engine import Engine
 from dsv4_engine.errors import EngineError
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
-from dsv4_engine.request import FinishReason, Request
+from dsv4_engine.request import FinishReason, Request, require_servable
 from dsv4_engine.scheduler import DecodePlan, PrefillPlan, Scheduler, StepOutcome
 from engine_batches import GOLDEN
 from serving import make_engine, random_prompts
@@ -35,6 +35,9 @@ def test_a_prompt_that_cannot_be_served_is_refused_and_leaves_no_work(engine, pr
         engine.add(prompt, max_new_tokens=max_new_tokens)
     assert caught.value.hint and "\n" not in caught.value.message
     assert not engine.has_work
+    with pytest.raises(EngineError) as alone:
+        require_servable(prompt, max_new_tokens=max_new_tokens, context_len=20, vocab_size=320)
+    assert (alone.value.message, alone.value.hint) == (caught.value.message, caught.value.hint)
 
 
 @pytest.mark.parametrize(
