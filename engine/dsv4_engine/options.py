@@ -1,16 +1,21 @@
-"""What a user chooses about the engine, checked before anything is loaded."""
+"""What a user chooses about the engine, checked before anything is loaded.
+
+Only what names a device or a dtype needs torch, so that a launcher can check options before it starts any rank.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
 
+if TYPE_CHECKING:
+    import torch
+
 MAX_DRAFTS = 7
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = ("float32", "bfloat16")
 _DEFAULT_CONTEXT_LEN = 4096
 
 
@@ -44,10 +49,14 @@ class EngineOptions:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        return _DTYPES[self.dtype]
+        import torch
+
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[self.dtype]
 
     def torch_device(self) -> torch.device:
         """The device, known to be there; EngineError where torch has no such device."""
+        import torch
+
         try:
             device = torch.device(self.device)
         except RuntimeError:
