@@ -5,11 +5,12 @@ The leader that starts ranks stays without torch: what it can refuse it refuses 
 
 from __future__ import annotations
 
+import importlib.util
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dsv4prof.errors import InputError, RankFailedError, UsageError
+from dsv4prof.errors import InputError, MissingExtraError, RankFailedError, UsageError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
 from dsv4prof.target.hooks import ProfilingHooks
@@ -17,11 +18,19 @@ from dsv4prof.target.serving import Progress, RankServing, rank_sink
 from dsv4prof.target.spec import RunSpec
 from dsv4prof.target.workload import Workload
 
+if TYPE_CHECKING:
+    from dsv4_engine.options import EngineOptions
+
 _COLLECTIVE_TIMEOUT_S = 300.0
 
 
 def check(spec: RunSpec) -> None:
-    """What can be refused without torch, before anything is started or written. Raises UsageError or InputError."""
+    """What can be refused without torch, before anything is started or written.
+
+    Raises UsageError, InputError, or MissingExtraError where the ranks could not even import torch.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("torch", "engine", purpose="the embedded engine")
     from dsv4_engine.checkpoint.configs import load_config
     from dsv4_engine.errors import EngineError
     from dsv4_engine.parallel.sizes import require_divisible
@@ -29,7 +38,11 @@ def check(spec: RunSpec) -> None:
 
     try:
         load_prompts(spec.prompts)
-        require_divisible(load_config(spec.model), spec.tp)
+        config = load_config(spec.model)
+        require_divisible(config, spec.tp)
+        options = _options(spec, device="cpu", context_len=spec.context_len)
+        options.require_mtp(config)
+        options.resolve_context_len(config)
     except EngineError as error:
         raise InputError(error.message, hint=error.hint) from error
 
@@ -51,6 +64,7 @@ def serve_rank(
     """
     import torch
 
+    from dsv4_engine.engine import Engine
     from dsv4_engine.errors import EngineError
     from dsv4_engine.parallel.group import close
 
@@ -58,17 +72,20 @@ def serve_rank(
     sink = rank_sink(folder, me)
     progress("loading the model")
     hooks = ProfilingHooks()
-    joined = False
+    alone = True
     try:
+        # Whatever a rank can refuse by itself it refuses before it meets the others: all of them then say the same.
+        options, prompts = _prepare(spec, me)
+        alone = False
         group = _join(spec, me, init_method)
-        joined = True
-        engine, prompts = _load(spec, hooks, group)
+        engine = Engine(options, hooks=hooks, group=group)
+        alone = True
         workload = Workload(engine, prompts, max_new_tokens=spec.max_new_tokens, control=control)
         serving = RankServing(workload, hooks, sink, facts=_facts(spec, engine), progress=progress)
         done = serving.run(spec.plan if spec.profile else None)
     except EngineError as error:
         # A rank that cannot join has lost another one, whose own error says why.
-        if control.steps_begun or not joined:
+        if control.steps_begun or not alone:
             raise RankFailedError(error.message, hint=error.hint) from error
         raise UsageError(error.message, hint=error.hint) from error
     close(group)
@@ -91,12 +108,13 @@ def _join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
     )
 
 
-def _load(spec: RunSpec, hooks: ProfilingHooks, group: Any) -> tuple[Any, list[list[int]]]:
-    """The engine with its weights, and the workload's prompts as token ids, used again where there are too few."""
+def _prepare(spec: RunSpec, me: RankCoordinates) -> tuple[EngineOptions, list[list[int]]]:
+    """The engine's options, known to be possible here, and the workload's prompts as token ids, used again where there
+    are too few. Raises EngineError.
+    """
     from dsv4_engine.checkpoint.configs import load_config
-    from dsv4_engine.engine import Engine
-    from dsv4_engine.options import EngineOptions
     from dsv4_engine.prompts import load_prompts
+    from dsv4_engine.request import require_servable
     from dsv4_engine.tokenizer import load_tokenizer
 
     config = load_config(spec.model)
@@ -104,17 +122,34 @@ def _load(spec: RunSpec, hooks: ProfilingHooks, group: Any) -> tuple[Any, list[l
     texts = islice(cycle(load_prompts(spec.prompts)), spec.requests)
     prompts = [tokenizer.encode(text) for text in texts]
     longest = max(map(len, prompts)) + spec.max_new_tokens
-    options = EngineOptions(
+    options = _options(
+        spec,
+        device=_device(spec, me),
+        context_len=spec.context_len or min(longest, config.max_position_embeddings),
+    )
+    options.torch_device()
+    options.require_mtp(config)
+    context_len = options.resolve_context_len(config)
+    for prompt in prompts:
+        require_servable(
+            prompt, max_new_tokens=spec.max_new_tokens, context_len=context_len, vocab_size=config.vocab_size
+        )
+    return options, prompts
+
+
+def _options(spec: RunSpec, *, device: str, context_len: int | None) -> EngineOptions:
+    from dsv4_engine.options import EngineOptions
+
+    return EngineOptions(
         model=spec.model,
-        device=_device(spec, RankCoordinates(rank=group.rank)),
+        device=device,
         dtype=spec.dtype,
         num_drafts=spec.num_drafts,
         max_requests=spec.max_requests,
         chunk_tokens=spec.chunk_tokens,
-        context_len=spec.context_len or min(longest, config.max_position_embeddings),
+        context_len=context_len,
         exact_num_tokens=spec.exact_num_tokens,
     )
-    return Engine(options, hooks=hooks, group=group), prompts
 
 
 def _device(spec: RunSpec, me: RankCoordinates) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from dsv4prof.recorder.atomic import write_atomic
 _KINDS: dict[str, type[Dsv4profError]] = {
     kind.__name__: kind for kind in (UsageError, InputError, OutputError, LifetimeError)
 }
+# Where in torch's C++ an error was raised helps nobody who reads one sentence; the log keeps it.
+_SOURCE_LINE = re.compile(r"\[/[^\]]*:\d+\]\s*")
 # Kineto announces every start and stop on stderr at its highest level; its log level cannot hide them without errors.
 _NOISE = ("USDT:",)
 
@@ -101,8 +104,11 @@ def last_log_line(path: Path) -> str | None:
 
 
 def root_cause(exits: list[RankExit]) -> RankExit | None:
-    """The failure that the others follow from: a death comes first, then an error, then what the leader ended."""
-    failed = [item for item in exits if item.status not in (0, INTERRUPTED)]
+    """The failure that the others follow from: a death comes first, then an error, then what the leader ended.
+
+    Only for a run that nobody interrupted: a rank that says it was interrupted has then been ended by somebody else.
+    """
+    failed = [item for item in exits if item.status != 0]
 
     def order(item: RankExit) -> tuple[bool, bool, int]:
         # An engine's own error after its first step, or while joining, is most often the loss of another rank.
@@ -112,9 +118,10 @@ def root_cause(exits: list[RankExit]) -> RankExit | None:
     return min(failed, key=order, default=None)
 
 
-def as_rank_failed(cause: RankExit, kept: str) -> RankFailedError:
-    """The one sentence for the user."""
-    return RankFailedError(f"rank {cause.rank} {cause.how}", hint=kept)
+def as_rank_failed(cause: RankExit, reason: str | None, kept: str) -> RankFailedError:
+    """The one sentence for the user; `reason` is what the rank's own record says."""
+    how = f"was {reason}" if cause.status == INTERRUPTED and reason else cause.how
+    return RankFailedError(_SOURCE_LINE.sub("", f"rank {cause.rank} {how}"), hint=kept)
 
 
 INTERRUPTED = 130

@@ -53,7 +53,7 @@ def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path
     if interrupted:
         raise InterruptedRunError("interrupted; what was recorded has been saved", hint=kept)
     if (cause := root_cause(exits)) is not None:
-        raise as_rank_failed(cause, kept)
+        raise as_rank_failed(cause, session.ranks[cause.rank].reason, kept)
     return folder, session
 
 
@@ -130,7 +130,7 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
             folder,
             init_method="env://",
             control=control,
-            threads=int(os.environ.get("OMP_NUM_THREADS", "1")),
+            threads=spec.threads or int(os.environ.get("OMP_NUM_THREADS", "1")),
             progress=progress if me.rank == 0 else lambda event: None,
         )
     except (UsageError, InputError):

@@ -23,6 +23,7 @@ import msgspec
 
 from dsv4prof.errors import UsageError
 from dsv4prof.recorder.atomic import write_atomic
+from dsv4prof.recorder.sessions import record_of
 from dsv4prof.target.control import request_stop
 from dsv4prof.target.failures import INTERRUPTED, RankExit, log_path, read_exit
 from dsv4prof.target.serving import Progress
@@ -34,10 +35,11 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long the leader waits, seconds: for the others after a failure, after asking them to end, and for a saving
-    after Ctrl-C."""
+    """How long the leader waits, seconds: for the others after a failure, to save what they recorded or, while none
+    records, only to notice; after asking them to end; and for a saving after Ctrl-C."""
 
     after_failure: float = 15.0
+    before_recording: float = 3.0
     after_request: float = 5.0
     after_interrupt: float = 120.0
 
@@ -93,8 +95,10 @@ def run_ranks(
 
 
 def _start(spec: RunSpec, folder: Path, rank: int, port: int, writing: int) -> subprocess.Popen[bytes]:
-    threads = max(1, (os.cpu_count() or 1) // spec.tp)
+    threads = spec.threads_of_a_rank()
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
+    if spec.threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     arguments = {
         "rank": rank,
@@ -142,13 +146,19 @@ def _supervise(
                 deadline = now + patience.after_interrupt
             interrupts.handled = interrupts.count
         if deadline is None and any(status not in (None, 0, INTERRUPTED) for status in statuses):
-            deadline = now + patience.after_failure
+            deadline = now + (patience.after_failure if _recording(folder, ranks) else patience.before_recording)
         if deadline is not None and now > deadline:
             ended |= _signal_all(ranks, signal.SIGKILL if asked else signal.SIGTERM)
             asked, deadline = True, now + patience.after_request
         time.sleep(_POLL_S)
     listener.read()
     return ended
+
+
+def _recording(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> bool:
+    """Whether a rank that lives has something to save."""
+    alive = (rank for rank, process in enumerate(ranks) if process.poll() is None)
+    return any((record := record_of(folder, rank)) is not None and record.first_step is not None for rank in alive)
 
 
 def _signal_all(ranks: list[subprocess.Popen[bytes]], number: signal.Signals) -> set[int]:
@@ -178,7 +188,9 @@ class _Listener:
 
 @contextmanager
 def _counted_interrupts() -> Iterator[_Interrupts]:
-    """Ctrl-C and SIGTERM are counted, not raised, so that no rank is left behind by an exception between two lines."""
+    """Ctrl-C, SIGTERM and a closed terminal are counted, not raised: an exception between two lines would leave ranks
+    behind.
+    """
     interrupts = _Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
@@ -187,7 +199,7 @@ def _counted_interrupts() -> Iterator[_Interrupts]:
     def count(number: int, frame: FrameType | None) -> None:
         interrupts.count += 1
 
-    before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield interrupts
     finally:

@@ -85,7 +85,8 @@ class RankServing:
         backend = KinetoBackend(placed, metadata=trace_metadata(coordinates, self._sink.folder))
         recorder = Recorder(placed, self._sink, backend)
         passed = Pass()
-        self._progress(f"recording {placed.active} steps after {placed.first_step}")
+        waits = f"waiting {placed.first_step} steps, then " if placed.first_step else ""
+        self._progress(f"{waits}recording {placed.active} steps")
         try:
             with recorder:
                 self._hooks.annotate = recorder.state is State.RECORDING

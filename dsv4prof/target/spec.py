@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -11,6 +12,9 @@ from dsv4prof.recorder.plan import RecordPlan
 
 # Where the leader leaves the spec for its ranks, in the session's folder.
 SPEC_NAME = ".spec.json"
+# Far beyond any sensible run: what is over it is a mistyped number, refused before it fills memory.
+_MOST = {"requests": 1_000_000, "max_requests": 65_536, "max_new_tokens": 1_000_000, "chunk_tokens": 1_000_000}
+_LONGEST_NAME = 100
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +24,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     the start when there are fewer; None = bundled ones), at most `max_requests` at a time, `max_new_tokens` tokens
     each. A recording longer than the workload serves it again until the window is full.
     `port` is the ranks' rendezvous on 127.0.0.1, 0 picks a free one. `root` is the folder that holds sessions.
+    `threads` is torch's number of threads in each rank; None leaves one core to the leader and shares the others out.
     `settings` maps a name to [value, source] and `command` is the command line; both go into the manifest as they are.
     """
 
@@ -40,6 +45,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     root: str = "traces/local"
     name: str | None = None
     port: int = 0
+    threads: int | None = None
     settings: dict[str, Any] = {}
     command: list[str] = []
 
@@ -47,8 +53,20 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("tp", "requests", "max_requests", "max_new_tokens", "chunk_tokens"):
             if getattr(self, field) < 1:
                 raise UsageError(f"{field} is {getattr(self, field)}", hint="give 1 or more")
+            if getattr(self, field) > _MOST.get(field, getattr(self, field)):
+                raise UsageError(f"{field} is {getattr(self, field)}", hint=f"give {_MOST[field]} or less")
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"threads is {self.threads}", hint="give 1 or more")
+        if self.name is not None and len(self.name) > _LONGEST_NAME:
+            raise UsageError(
+                f"the session's name has {len(self.name)} characters", hint=f"give {_LONGEST_NAME} or fewer"
+            )
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port {self.port} is not between 0 and 65535", hint="0 picks a free port")
+
+    def threads_of_a_rank(self) -> int:
+        """How many threads torch gets in each rank on this machine."""
+        return self.threads or max(1, ((os.cpu_count() or 1) - 1) // self.tp)
 
     @property
     def torch_device(self) -> str:
