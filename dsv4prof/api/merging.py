@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ import msgspec
 from dsv4prof import __version__
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.sources import MERGED_NAME, Gathered, Source, gather, resolve
-from dsv4prof.errors import InputError, OutputError
+from dsv4prof.api.targets import check_same_recording, check_target
+from dsv4prof.errors import InputError
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.trace import ClockFit, MergedRank, MergedTrace
 from dsv4prof.recorder.sessions import assemble
 from dsv4prof.trace.check import CheckResult, check_file
 from dsv4prof.trace.index import TraceIndex
-from dsv4prof.trace.unmerge import is_merged
 from dsv4prof.trace.write import write_chrome_json
 
 _COLUMNS = [
@@ -57,7 +56,7 @@ def merge(
     """Merge what `inputs` name and report on every rank.
 
     Exit status 1 when a rank is missing, cut or repaired (0 with `allow_partial`); with `strict` InputError instead and
-    nothing written. OutputError when the output exists and is not ours, unless `force`.
+    nothing written. UsageError or OutputError when the output may not be written (see `targets`).
     """
     source = resolve(inputs, sessions_dir)
     target = output or (source.folder / MERGED_NAME if source.folder else Path(MERGED_NAME))
@@ -67,8 +66,9 @@ def merge(
 
 def merge_source(source: Source, target: Path, *, force: bool = False, strict: bool = False) -> Merged:
     """Read, merge, write and check; a session's manifest learns of its merged file."""
-    check_replaceable(target, force=force)
+    check_target(target, source.files, force=force)
     gathered = gather(source)
+    check_same_recording(target, gathered.trace, force=force)
     if strict and not gathered.whole:
         first = next((f"rank {rank}: {why}" for rank, why in gathered.faults.items()), None)
         raise InputError(
@@ -79,24 +79,6 @@ def merge_source(source: Source, target: Path, *, force: bool = False, strict: b
     if source.folder is not None and source.session is not None and target.parent == source.folder:
         assemble(source.folder, merged=target.name)
     return Merged(gathered=gathered, path=target, check=check_file(target))
-
-
-def check_replaceable(target: Path, *, force: bool) -> None:
-    """Raise OutputError unless `target` may be written: absent, ours, or forced."""
-    parent = target.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise OutputError(f"cannot write into {parent}", hint="name an existing, writable folder with -o")
-    if target.is_dir():
-        raise OutputError(f"{target} is a folder", hint="name a file ending in .json or .json.gz")
-    if target.exists() and not force and not _ours(target):
-        raise OutputError(f"{target} exists and was not written by dsv4prof merge", hint="--force overwrites it")
-
-
-def _ours(target: Path) -> bool:
-    try:
-        return is_merged(target)
-    except (InputError, msgspec.DecodeError):
-        return False
 
 
 def rank_facts(trace: MergedTrace) -> list[dict[str, Any]]:

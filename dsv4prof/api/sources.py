@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from dsv4prof.errors import InputError
+from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.session import MANIFEST_NAME, Outcome, Session
 from dsv4prof.model.trace import MergedTrace
@@ -70,7 +70,9 @@ def gather(source: Source) -> Gathered:
 
 
 def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
-    """What `inputs` name. Raises InputError when it is nothing that can be read."""
+    """What `inputs` name. Raises InputError when it is nothing that can be read, UsageError when a name is empty."""
+    if not all(inputs):
+        raise UsageError("an input is an empty text", hint="give rank files, one folder or one session")
     if len(inputs) == 1:
         path = Path(inputs[0])
         if path.is_dir():

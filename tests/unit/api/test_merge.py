@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dsv4prof.api import analyze, merge
-from dsv4prof.errors import InputError, OutputError
+from dsv4prof.errors import InputError, OutputError, UsageError
 from traces import document, op, write
 
 
@@ -59,6 +61,61 @@ def test_only_our_own_output_is_replaced(ranks: Path, tmp_path: Path) -> None:
     assert target.read_text() == '{"traceEvents": []}'
     merge([str(ranks)], output=target, force=True)
     assert merge([str(ranks)], output=target).verdict.exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["-", "", "out", "out.txt", "out.json.zst", "out.gz"])
+def test_an_output_without_a_format_in_its_name_is_refused(name: str, ranks: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        merge([str(ranks)], output=Path(name), force=True)
+    assert ".json.gz" in (caught.value.hint or "")
+
+
+def test_what_is_no_regular_file_is_refused_even_with_force(ranks: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "null.json").symlink_to(os.devnull)
+    for name in ("folder.json", "fifo.json", "null.json"):
+        with pytest.raises(OutputError, match=name):
+            merge([str(ranks)], output=tmp_path / name, force=True)
+    assert (tmp_path / "null.json").is_symlink()
+
+
+def test_an_input_is_never_the_output(ranks: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(ranks / "rank1.trace.json")
+    before = (ranks / "rank1.trace.json").read_bytes()
+    for target in (ranks / "rank1.trace.json", tmp_path / "link.json"):
+        with pytest.raises(OutputError, match="one of the inputs"):
+            merge([str(ranks)], output=target, force=True)
+    assert (ranks / "rank1.trace.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
+@pytest.mark.parametrize("marks", [{"trace_id": "B"}, {}])
+def test_the_merge_of_another_recording_is_not_replaced(
+    name: str, marks: dict[str, str], ranks: Path, tmp_path: Path
+) -> None:
+    other, target = tmp_path / "other", tmp_path / name
+    other.mkdir()
+    for rank in range(3):
+        kept = {"trace_id": f"A{rank}"} if marks else {}
+        events = [op("aten::add", 10 * i, 5) for i in range(4)]
+        write(ranks / f"rank{rank}.trace.json", document(events, rank=rank, world=3, **kept))
+        write(other / f"rank{rank}.trace.json", document(events[: 4 if marks else 3], rank=rank, world=3, **marks))
+    merge([str(ranks)], output=target)
+    before = target.read_bytes()
+    with pytest.raises(OutputError, match="another recording") as caught:
+        merge([str(other)], output=target)
+    assert "--force" in (caught.value.hint or "")
+    assert target.read_bytes() == before
+    assert merge([str(ranks / "rank1.trace.json")], output=target, allow_partial=True).verdict.exit_code == 0
+    merge([str(other)], output=target, force=True)
+    assert target.read_bytes() != before
+
+
+@pytest.mark.parametrize("command", [merge, analyze])
+def test_an_empty_name_is_not_the_current_folder(command: Callable[[list[str]], object]) -> None:
+    with pytest.raises(UsageError, match="empty"):
+        command([""])
 
 
 def test_order_of_input_does_not_matter(ranks: Path, tmp_path: Path) -> None:
