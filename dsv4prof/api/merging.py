@@ -136,7 +136,7 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
         sections=[Section(key="ranks", title="Ranks", columns=_COLUMNS, rows=rows)],
         findings=[*merged.gathered.findings(source), *analyze_quality(TraceIndex(merged.trace)).findings],
         verdict=Verdict(exit_code=code, summary=f"{state}: {len(facts)} ranks merged"),
-        next_command=f"dsv4prof analyze {session or merged.path}",
+        next_command=f"dsv4prof analyze {session if session and source.folder else merged.path}",
         data={
             "output": str(merged.path),
             "ranks": facts,

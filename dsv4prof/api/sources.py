@@ -22,7 +22,7 @@ _TRACE_SUFFIXES = (".json", ".json.gz")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank files to read, and the session they belong to when there is one.
+    """The rank files to read, and the session they belong to when there is one; `folder` when all of it was named.
 
     `lost` says for each rank of the session without a whole trace why that is.
     """
@@ -82,7 +82,24 @@ def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
     missing = [name for name in inputs if not Path(name).is_file()]
     if missing:
         raise InputError(f"{missing[0]} is no file", hint="give rank files, one folder or one session")
-    return Source(files=[Path(name) for name in inputs])
+    files = [Path(name) for name in inputs]
+    return Source(files=files, session=_session_of(files))
+
+
+def _session_of(files: Sequence[Path]) -> Session | None:
+    """The session in whose folder all of `files` lie: its manifest has call lines that no trace has.
+
+    `Source.folder` stays None: what a part of a session gives is not the session's merged trace.
+    """
+    folders = {path.resolve().parent for path in files}
+    folder = next(iter(folders))
+    if len(folders) > 1 or not (folder / MANIFEST_NAME).is_file():
+        return None
+    try:
+        return open_session(folder)
+    except InputError:
+        # The traces can be read without their manifest.
+        return None
 
 
 def _find(wanted: str, sessions_dir: Path) -> Path:
