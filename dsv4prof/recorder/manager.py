@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from dsv4prof.errors import Dsv4profError, LifetimeError, OutputError
 from dsv4prof.model.session import ClockAnchor, Outcome, RankRecord, ReleaseProof
 from dsv4prof.recorder.backends import Backend
+from dsv4prof.recorder.marks import disown_unfinished
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.release import release_with_proof
 from dsv4prof.recorder.sink import RankSink
@@ -55,14 +56,16 @@ class Recorder:
     `with Recorder(plan, sink, backend) as recorder:` arms, `recorder.step()` marks the end of each step, and leaving
     the block saves what was recorded, whatever happened. `request_stop` may be called from any thread or signal
     handler. Errors while starting or saving never reach `step()`, which belongs to the profiled program: they are in
-    `failure`, in the record, and raised by `stop()`.
+    `failure`, in the record, and raised by `stop()`. `mark_steps` names each recorded step in the trace, for programs
+    that do not do so themselves; a block without any `step()` is one step.
     """
 
     _active: ClassVar[Recorder | None] = None
     _active_lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, plan: RecordPlan, sink: RankSink, backend: Backend) -> None:
+    def __init__(self, plan: RecordPlan, sink: RankSink, backend: Backend, *, mark_steps: bool = False) -> None:
         self.plan = plan
+        self.mark_steps = mark_steps
         self.failure: Dsv4profError | None = None
         self._sink = sink
         self._backend = backend
@@ -185,6 +188,8 @@ class Recorder:
                 first_step=self._first_step,
                 clock=ClockAnchor(wall_ns=time.time_ns(), monotonic_ns=time.perf_counter_ns()),
             )
+        if self._state is State.RECORDING and self.mark_steps:
+            self._backend.mark(self._steps_done)
 
     def _finish(self, reason: str | None) -> None:
         """Stop, export and release, each whether or not the one before went well."""
@@ -218,6 +223,8 @@ class Recorder:
         stopped = time.perf_counter_ns()
         try:
             self._backend.export(json_file)
+            if self.mark_steps and self._first_step < self._steps_done < self.plan.end_step:
+                disown_unfinished(json_file, self._steps_done)
             self._sink.store_trace(json_file)
         finally:
             json_file.unlink(missing_ok=True)

@@ -47,6 +47,7 @@ def record(
 ) -> Iterator[Recorder]:
     """Record the block, or the plan's window of it when `recorder.step()` is called at the end of each step.
 
+    Each recorded step is a `ProfilerStep#N` in the trace; a block without any `step()` is one step.
     The rank is read from RANK and WORLD_SIZE unless `coordinates` says more. `session` (or DSV4PROF_SESSION) names an
     existing session's folder; otherwise a new one is made under `root`. `recorder.record` says what was saved.
     Raises OutputError or LifetimeError before the block where possible, else after it; an exception of the block goes
@@ -79,7 +80,7 @@ def _armed(plan: RecordPlan, me: RankCoordinates, folder: Path) -> Recorder:
     """An armed recorder; when it cannot be armed, a folder that holds nothing but its manifest goes again."""
     try:
         backend = KinetoBackend(plan, metadata=trace_metadata(me, folder))
-        recorder = Recorder(plan, RankSink(folder, me), backend)
+        recorder = Recorder(plan, RankSink(folder, me), backend, mark_steps=True)
         recorder.arm()
     except Dsv4profError:
         if [path.name for path in folder.iterdir()] == [MANIFEST_NAME] and me.world_size == 1:

@@ -86,6 +86,17 @@ def test_whatever_leaves_the_block_saves_first(tmp_path: Path, ending: str, stat
     assert json.loads((folder / "manifest.json").read_text())["outcome"] == "incomplete"
 
 
+def test_a_programs_own_steps_are_found_in_its_trace(tmp_path: Path) -> None:
+    body = "with record(PLAN, root=root) as r:\n    for _ in range(4): work(); r.step()\n"
+    code, _, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    from dsv4prof.trace.index import TraceIndex
+    from dsv4prof.trace.merge import load_ranks, merge
+
+    trace = TraceIndex(merge(load_ranks([only_session(tmp_path) / "rank0.trace.json.gz"])))
+    assert [step.index for step in trace.steps] == [0, 1, 2, 3]
+
+
 def test_an_exit_with_a_recorder_still_armed_saves_and_does_not_crash(tmp_path: Path) -> None:
     code, _, err = finish(start(tmp_path, "r = recorder(); r.arm(); work()\n"))
     assert code == 0, err

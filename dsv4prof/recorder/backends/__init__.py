@@ -33,7 +33,13 @@ class Backend(Protocol):
 
     def start(self) -> None: ...
 
-    def stop(self) -> None: ...
+    def mark(self, step: int | None) -> None:
+        """While recording: end the open step's annotation, and open that of `step` unless it is None."""
+        ...
+
+    def stop(self) -> None:
+        """End the open mark and the recording."""
+        ...
 
     def export(self, path: Path) -> None:
         """Write an uncompressed Chrome JSON trace. A file that is missing, empty or no JSON raises OutputError."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from dsv4prof.errors import LifetimeError, MissingExtraError, OutputError
 from dsv4prof.recorder.backends import Remains
+from dsv4prof.recorder.marks import step_name
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.repair import json_fault, repair_names
 
@@ -39,6 +40,7 @@ class KinetoBackend:
         self._metadata = metadata or {}
         self._torch = import_torch()
         self._profiler: Any = None
+        self._mark: Any = None
         self._running = False
 
     def warm_up(self) -> None:
@@ -70,8 +72,17 @@ class KinetoBackend:
         self._profiler.start_trace()
         self._running = True
 
+    def mark(self, step: int | None) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.__exit__(None, None, None)
+        if step is not None:
+            self._mark = self._torch.profiler.record_function(step_name(step))
+            self._mark.__enter__()
+
     def stop(self) -> None:
         assert self._running, "the manager stops what it started"
+        self.mark(None)
         self._running = False
         self._profiler.stop_trace()
 
@@ -97,6 +108,7 @@ class KinetoBackend:
             return []
         if self._running:
             # Dropped while it runs, Kineto would stay on for the rest of the process.
+            self.mark(None)
             self._running = False
             profiler.stop_trace()
         remains = [Remains("torch.profiler.profile", weakref.ref(profiler))]

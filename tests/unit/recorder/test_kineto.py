@@ -63,6 +63,66 @@ def test_the_trace_holds_the_window_and_only_it(tmp_path: Path) -> None:
     assert recorder.record.clock is not None
 
 
+def marks_of(recorder: Recorder) -> list[tuple[str, int]]:
+    """Each step mark with the number of products in it."""
+    events = events_of(recorder)
+    products = [event["ts"] for event in events if event.get("name") == "aten::mm"]
+    marks = [event for event in events if str(event.get("name")).startswith("ProfilerStep#")]
+    return [
+        (mark["name"], sum(mark["ts"] <= at < mark["ts"] + mark["dur"] for at in products))
+        for mark in sorted(marks, key=lambda mark: mark["ts"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps", "expected"),
+    [
+        ({"wait": 1, "active": 2}, 5, [("ProfilerStep#1", 1), ("ProfilerStep#2", 1)]),
+        ({}, 2, [("ProfilerStep#0", 1), ("ProfilerStep#1", 1)]),
+        ({}, 0, [("ProfilerStep#0", 1)]),
+    ],
+    ids=["window", "a block that ends early", "a block without steps"],
+)
+def test_every_finished_step_is_named_and_nothing_else(
+    tmp_path: Path, plan: dict[str, int], steps: int, expected: list[tuple[str, int]]
+) -> None:
+    _, backend = recorder_in(tmp_path)
+    recorder = Recorder(
+        RecordPlan(with_stack=False, **plan),
+        RankSink(tmp_path, RankCoordinates(rank=0)),
+        backend,
+        mark_steps=True,
+    )
+    with recorder:
+        for _ in range(max(1, steps)):
+            work()
+            if steps:
+                recorder.step()
+    assert marks_of(recorder) == expected
+    assert recorder.record.steps == min(steps, recorder.plan.active)
+
+
+def test_a_step_that_was_broken_off_is_no_step(tmp_path: Path) -> None:
+    _, backend = recorder_in(tmp_path)
+    recorder = Recorder(
+        RecordPlan(with_stack=False), RankSink(tmp_path, RankCoordinates(rank=0)), backend, mark_steps=True
+    )
+    with pytest.raises(ValueError, match="boom"), recorder:
+        work()
+        recorder.step()
+        work()
+        raise ValueError("boom")
+    assert marks_of(recorder) == [("ProfilerStep#0", 1)]
+
+
+def test_steps_are_named_only_when_asked(tmp_path: Path) -> None:
+    recorder, _ = recorder_in(tmp_path)
+    with recorder:
+        work()
+        recorder.step()
+    assert marks_of(recorder) == []
+
+
 def test_metadata_names_the_rank(tmp_path: Path) -> None:
     recorder, _ = recorder_in(tmp_path, rank=3)
     with recorder:

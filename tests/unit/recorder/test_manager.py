@@ -41,6 +41,9 @@ class FakeBackend:
     def start(self) -> None:
         self.calls.append("start")
 
+    def mark(self, step: int | None) -> None:
+        self.calls.append(f"mark {step}")
+
     def stop(self) -> None:
         self.calls.append("stop")
         if self.stop_error is not None:
