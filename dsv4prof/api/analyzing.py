@@ -16,6 +16,7 @@ from dsv4prof.analysis.phases import analyze_phases
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.merging import rank_facts
 from dsv4prof.api.sources import gather, resolve
+from dsv4prof.api.words import plural
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Metric, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import CallSite, Session
@@ -52,7 +53,7 @@ def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"),
         findings=findings,
         notes=insight.notes,
         verdict=verdict(findings, fail_on),
-        next_command=None if session else "dsv4prof run --profile",
+        next_command=f"dsv4prof sessions show {session}" if session else None,
         data={**insight.facts, "ranks": rank_facts(gathered.trace)},
     )
 
@@ -87,7 +88,7 @@ def explain(trace: MergedTrace, session: Session | None) -> Insight:
 def verdict(findings: Sequence[Finding], fail_on: str) -> Verdict:
     """Exit status 1 when a finding is at least as severe as `fail_on`; `never` reports without judging."""
     counts = {severity: sum(f.severity is severity for f in findings) for severity in reversed(Severity)}
-    summary = ", ".join(f"{count} {severity.value}s" for severity, count in counts.items() if count) or "no findings"
+    summary = ", ".join(plural(count, severity.value) for severity, count in counts.items() if count) or "no findings"
     if fail_on == "never":
         return Verdict(exit_code=0, summary=summary)
     limit = Severity(fail_on).rank
@@ -102,10 +103,15 @@ def _call_sites(session: Session | None) -> list[CallSite]:
 
 
 def _gates(session: Session | None) -> dict[str, dict[str, Any]]:
-    """What the engine's graph gate decided, by phase: from the lowest rank that says so."""
-    if session is None:
-        return {}
-    return next((record.facts["gates"] for record in session.ranks if record.facts.get("gates")), {})
+    """What the engine's graph gate decided, by phase: from the lowest rank that says so.
+
+    `facts` belongs to whoever wrote the record, so its form is looked at and not trusted.
+    """
+    for record in session.ranks if session is not None else []:
+        gates = record.facts.get("gates")
+        if isinstance(gates, dict) and gates:
+            return {phase: gate for phase, gate in gates.items() if isinstance(gate, dict) and "reason" in gate}
+    return {}
 
 
 def _phase_facts(sections: Sequence[Section]) -> dict[str, dict[str, Any]]:

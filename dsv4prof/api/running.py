@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import msgspec
 from dsv4prof.api.analyzing import explain, verdict
 from dsv4prof.api.merging import merge_check, merge_source, rank_facts
 from dsv4prof.api.sources import MERGED_NAME, resolve
+from dsv4prof.api.words import plural
+from dsv4prof.errors import InterruptedRunError
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
 from dsv4prof.model.session import RankRecord, ReleaseProof, Session
@@ -25,13 +28,23 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
     """Serve `spec` on the embedded engine; with `spec.profile` record every rank, merge and report.
 
     None on the ranks of torchrun that are not its first: that one reports for all.
-    Raises what `target.launch.run` raises. Exit status 1 when a profiler could not be released, or by `fail_on`.
+    Raises what `target.launch.run` raises, and InterruptedRunError for Ctrl-C while merging. Exit status 1 when a
+    profiler could not be released, or by `fail_on`.
     """
-    progress(describe(spec))
+    first = int(os.environ.get("RANK", "0")) == 0
+    if first:
+        progress(describe(spec))
     folder, session = run_target(spec, progress=progress)
-    if int(os.environ.get("RANK", "0")) > 0:
+    if not first:
         return None
-    return _profiled(folder, session, fail_on, progress) if spec.profile else _served(folder, session)
+    if not spec.profile:
+        return _served(folder, session)
+    try:
+        return _profiled(folder, session, fail_on, progress)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            "interrupted while merging; the ranks' traces are whole", hint=f"dsv4prof merge {session.id}"
+        ) from None
 
 
 def describe(spec: RunSpec) -> str:
@@ -62,7 +75,7 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
         findings=findings,
         notes=insight.notes,
         verdict=judged,
-        next_command=_next(session),
+        next_command=_next(session, findings),
         data={
             **_run_facts(folder, session),
             **insight.facts,
@@ -102,7 +115,8 @@ def _session_check(folder: Path, session: Session) -> Check:
     size = sum(record.trace_bytes or 0 for record in session.ranks)
     steps = max((record.steps for record in session.ranks), default=0)
     overhead = _overhead_words(session.ranks[0]) if session.ranks else ""
-    message = f"{folder}: {len(session.ranks)} ranks, {steps} steps, {size / 1e6:.1f} MB, {overhead}"
+    ranks = plural(len(session.ranks), "rank")
+    message = f"{folder}: {ranks}, {plural(steps, 'step')}, {size / 1e6:.1f} MB; {overhead}"
     return Check(key="session", ok=session.outcome.value == "complete", message=message)
 
 
@@ -110,8 +124,11 @@ def _overhead_words(record: RankRecord) -> str:
     overhead = record.overhead
     if overhead is None or overhead.ratio is None:
         return "profiler overhead not measured" + (f" ({overhead.reason})" if overhead else "")
-    percent = (overhead.ratio - 1) * 100
-    return f"profiler overhead {percent:.1f} % (against {overhead.unprofiled_steps} unprofiled steps)"
+    low, high = ((value or overhead.ratio) * 100 - 100 for value in (overhead.ratio_low, overhead.ratio_high))
+    return (
+        f"profiler overhead {overhead.ratio * 100 - 100:.0f} % (median of {overhead.matched} steps against the same "
+        f"steps unprofiled; half of them {low:.0f} to {high:.0f} %)"
+    )
 
 
 def _release_checks(session: Session) -> list[Check]:
@@ -121,8 +138,9 @@ def _release_checks(session: Session) -> list[Check]:
     if proofs and not held:
         returned = sum(max(0, proof.rss_before_bytes - proof.rss_after_bytes) for _, proof in proofs)
         pause = max(proof.collect_ns for _, proof in proofs)
-        words = f"profiler released on {len(proofs)} ranks: 0 holders left, {returned / 1e6:.0f} MB returned"
-        return [Check(key="release", ok=True, message=f"{words}, gc.collect() {pause / 1e6:.0f} ms")]
+        words = f"profiler released on {plural(len(proofs), 'rank')}: 0 holders left"
+        memory = f"{returned / 1e6:.0f} MB of memory returned, gc.collect() took {pause / 1e6:.0f} ms"
+        return [Check(key="release", ok=True, message=f"{words}, {memory}")]
     if not proofs:
         return [Check(key="release", ok=False, message="no rank reported that its profiler was released")]
     return [
@@ -152,10 +170,12 @@ def _release_findings(session: Session) -> list[Finding]:
 
 
 def _throughput(session: Session, *, with_acceptance: bool = False) -> list[Metric]:
+    """Of the pass that was not recorded: what the profiler did not slow down."""
     work = session.workload
-    rate = work.get("tokens_per_second")
+    rate, step = work.get("tokens_per_second"), (work.get("decode_step_ns") or {}).get("mean")
     metrics = [
-        Metric("tokens_per_second", "tokens/s", None if rate is None else round(rate, 1), "tokens/s", "unprofiled pass")
+        Metric("unprofiled.decode_step", "unprofiled: decode step", step, "ns", "mean, pass before the recording"),
+        Metric("tokens_per_second", "tokens/s", None if rate is None else round(rate, 1), "tokens/s", "same pass"),
     ]
     if with_acceptance:
         accept = work.get("accept_length")
@@ -184,7 +204,9 @@ def _run_facts(folder: Path, session: Session) -> dict[str, Any]:
     }
 
 
-def _next(session: Session) -> str:
-    if not session.workload.get("exact_num_tokens"):
-        return "dsv4prof run --profile --exact-num-tokens"
-    return f"dsv4prof sessions show {session.id}"
+def _next(session: Session, findings: list[Finding]) -> str:
+    """The same run with the fix, where there is one to try: another workload could not be compared."""
+    if session.workload.get("exact_num_tokens") or not any(finding.code == "DSV105" for finding in findings):
+        return f"dsv4prof analyze {session.id}"
+    given = [word for word in session.command[1:] if word != "--no-exact-num-tokens"]
+    return shlex.join(["dsv4prof", *(given or ["run", "--profile"]), "--exact-num-tokens"])

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dsv4_engine.parallel.group import TensorParallelGroup
 from dsv4prof.errors import InputError
-from dsv4prof.target.engine import _load, check
-from dsv4prof.target.hooks import ProfilingHooks
+from dsv4prof.model.session import RankCoordinates
+from dsv4prof.target.engine import _prepare, check
 from dsv4prof.target.spec import RunSpec
 
 
 def prompts_of(spec: RunSpec) -> list[list[int]]:
-    return _load(spec, ProfilingHooks(), TensorParallelGroup.single())[1]
+    return _prepare(spec, RankCoordinates(rank=0))[1]
 
 
 def test_prompts_repeat_from_the_start(tmp_path: Path) -> None:
