@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 from dsv4prof.model.session import Overhead
 
@@ -24,8 +24,8 @@ def measure_overhead(timings: Iterable[StepTiming]) -> Overhead:
 
     `ratio` is profiled time over unprofiled time (1.04 = 4 % slower): the median over profiled steps of its duration
     over the median unprofiled duration of its key, so that one stray step decides nothing. The totals are of matched
-    steps only, each profiled step against its key's unprofiled median. `ratio` is None, with the reason, when nothing
-    matches.
+    steps only, each profiled step against its key's unprofiled median. `ratio_low` and `ratio_high` are the quartiles
+    of the same ratios. All three are None, with the reason, when nothing matches.
     """
     profiled: list[StepTiming] = []
     plain: dict[str, list[int]] = defaultdict(list)
@@ -36,9 +36,10 @@ def measure_overhead(timings: Iterable[StepTiming]) -> Overhead:
         else:
             plain_steps += 1
             plain[timing.key].append(timing.duration_ns)
-    matched = [step for step in profiled if plain.get(step.key)]
     base = {key: median(durations) for key, durations in plain.items()}
-    ratios = [step.duration_ns / base[step.key] for step in matched if base[step.key] > 0]
+    matched = [step for step in profiled if base.get(step.key, 0) > 0]
+    ratios = [step.duration_ns / base[step.key] for step in matched]
+    low, high = _quartiles(ratios)
     return Overhead(
         profiled_steps=len(profiled),
         unprofiled_steps=plain_steps,
@@ -46,7 +47,20 @@ def measure_overhead(timings: Iterable[StepTiming]) -> Overhead:
         unprofiled_ns=round(sum(base[step.key] for step in matched)),
         ratio=median(ratios) if ratios else None,
         reason=_reason(len(matched), len(profiled), plain_steps),
+        matched=len(matched),
+        ratio_low=low,
+        ratio_high=high,
     )
+
+
+def _quartiles(ratios: list[float]) -> tuple[float | None, float | None]:
+    """The lower and the upper quartile, never outside what was measured."""
+    if not ratios:
+        return None, None
+    if len(ratios) == 1:
+        return ratios[0], ratios[0]
+    low, _, high = quantiles(ratios, n=4, method="inclusive")
+    return low, high
 
 
 def _reason(matched: int, profiled: int, plain: int) -> str:

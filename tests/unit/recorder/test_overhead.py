@@ -27,6 +27,15 @@ def test_several_unprofiled_steps_of_a_key_count_by_their_median() -> None:
     assert measure_overhead(timings({"a": [120]}, {"a": [100, 100, 5000]})).ratio == pytest.approx(1.2)
 
 
+def test_the_quartiles_say_how_far_the_pairs_lie_apart() -> None:
+    durations = [100, 110, 120, 130, 900]
+    overhead = measure_overhead(timings({"a": durations, "b": [5]}, {"a": [100]}))
+    assert (overhead.matched, overhead.profiled_steps) == (5, 6)
+    assert (overhead.ratio_low, overhead.ratio, overhead.ratio_high) == pytest.approx((1.1, 1.2, 1.3))
+    one = measure_overhead(timings({"a": [120]}, {"a": [100]}))
+    assert (one.matched, one.ratio_low, one.ratio_high) == (1, one.ratio, one.ratio)
+
+
 @pytest.mark.parametrize(
     ("profiled", "plain", "words"),
     [
@@ -42,3 +51,4 @@ def test_without_a_match_there_is_no_ratio_but_a_reason(
     assert overhead.ratio is None
     assert words in overhead.reason
     assert overhead.profiled_ns == 0
+    assert (overhead.matched, overhead.ratio_low, overhead.ratio_high) == (0, None, None)
