@@ -6,14 +6,15 @@ Every other module takes its numbers from here; only the compression ratios 4 an
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsv4_engine.errors import EngineError
+from dsv4_engine.json_object import read_json_object
 
 SLIDING, CSA, HCA = 0, 4, 128
 """Compression ratios of the three attention kinds: window only, compressed sparse, heavily compressed."""
@@ -23,6 +24,7 @@ _ARCHITECTURE = "DeepseekV4ForCausalLM"
 _NOT_DSV4_HINT = f"the engine serves models of model_type {_MODEL_TYPE!r} or architecture {_ARCHITECTURE!r}"
 _COMPARE_HINT = "compare the file with the published DeepSeek-V4 config"
 _MISSING = object()
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,22 +95,11 @@ class ModelConfig:
     def from_folder(cls, folder: Path) -> ModelConfig:
         """Read `folder/config.json`; raises EngineError where it is absent, is no JSON object or is not DSV4."""
         path = folder / "config.json"
-        try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        if not path.exists():
             raise EngineError(
                 f"{folder} has no config.json", hint="give the folder of a Hugging Face checkpoint, or dsv4-tiny"
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise EngineError(f"{path} cannot be read: {error}", hint="check the file's permissions") from None
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise EngineError(
-                f"{path} is not JSON: {error.msg} at line {error.lineno}", hint="download the checkpoint's config again"
-            ) from None
-        if not isinstance(values, dict):
-            raise EngineError(f"{path} holds no JSON object", hint="download the checkpoint's config again")
+            )
+        values = read_json_object(path, hint="download the checkpoint's config again")
         return cls.from_dict(values, source=str(path))
 
     @classmethod
@@ -132,15 +123,15 @@ class ModelConfig:
             num_experts_per_tok=read.integer("num_experts_per_tok"),
             moe_intermediate_size=read.integer("moe_intermediate_size"),
             routed_scaling_factor=read.number("routed_scaling_factor", 1.0),
-            swiglu_limit=read.number("swiglu_limit", math.inf) or math.inf,
+            swiglu_limit=read.limit("swiglu_limit"),
             num_hash_layers=read.integer("num_hash_layers", 0, minimum=0),
             index_n_heads=read.integer("index_n_heads"),
             index_head_dim=read.integer("index_head_dim"),
             index_topk=read.integer("index_topk"),
             sliding_window=read.integer("sliding_window"),
             compress_ratios=read.ratios(layers, nextn),
-            rope_theta=read.number("rope_theta", 10000.0),
-            compress_rope_theta=read.number("compress_rope_theta", 160000.0),
+            rope_theta=read.number("rope_theta", 10000.0, above=1),
+            compress_rope_theta=read.number("compress_rope_theta", 160000.0, above=1),
             rope_scaling=read.yarn(),
             max_position_embeddings=read.integer("max_position_embeddings"),
             rms_norm_eps=read.number("rms_norm_eps", 1e-6),
@@ -157,7 +148,8 @@ class ModelConfig:
 
 
 def _require_dsv4(values: Mapping[str, Any], source: str) -> None:
-    model_type, architectures = values.get("model_type"), values.get("architectures") or []
+    model_type, architectures = values.get("model_type"), values.get("architectures")
+    architectures = architectures if isinstance(architectures, list) else []
     if model_type == _MODEL_TYPE or (model_type is None and _ARCHITECTURE in architectures):
         return
     named = model_type or ", ".join(map(str, architectures)) or "no model type"
@@ -210,11 +202,19 @@ class _Reader:
             raise self._fail(f"{name} is {value!r}, not an integer of at least {minimum}")
         return value
 
-    def number(self, name: str, default: object = _MISSING) -> float:
+    def number(self, name: str, default: object = _MISSING, *, above: float | None = None) -> float:
+        """A finite number of at least 0, or one above a bound."""
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise self._fail(f"{name} is {value!r}, not a number of at least 0")
+        valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value < _LARGEST
+        if not valid or not (value >= 0 if above is None else value > above):
+            wanted = "of at least 0" if above is None else f"above {above:g}"
+            raise self._fail(f"{name} is {value!r}, not a finite number {wanted}")
         return float(value)
+
+    def limit(self, name: str) -> float:
+        """A number that limits others; absent, zero and infinite mean no limit."""
+        no_limit = self._values.get(name) in (None, 0, math.inf)
+        return math.inf if no_limit else self.number(name)
 
     def token_ids(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         value = self._get(name, default)
@@ -225,31 +225,35 @@ class _Reader:
 
     def ratios(self, layers: int, nextn: int) -> tuple[int, ...]:
         value = self._get("compress_ratios", _MISSING)
-        if not isinstance(value, list) or any(ratio not in (SLIDING, CSA, HCA) for ratio in value):
+        known = (SLIDING, CSA, HCA)
+        if not isinstance(value, list) or any(isinstance(r, bool) or r not in known for r in value):
             raise self._fail(f"compress_ratios is {value!r}, not a list of 0, 4 and 128")
         if len(value) not in (layers, layers + 1, layers + nextn):
             raise self._fail(f"compress_ratios has {len(value)} entries for {layers} layers and {nextn} MTP layer(s)")
-        return (*value, *(SLIDING,) * nextn)[: layers + nextn]
+        return (*map(int, value), *(SLIDING,) * nextn)[: layers + nextn]
 
     def yarn(self) -> YarnScaling | None:
         value = self._values.get("rope_scaling")
         if value is None:
             return None
-        kind = value.get("rope_type", value.get("type")) if isinstance(value, dict) else value
+        kind = value.get("rope_type") or value.get("type") if isinstance(value, dict) else value
         if kind != "yarn":
             raise self._fail(f"rope_scaling is {kind!r}, and only yarn is known")
         inner = _Reader(value, f"{self._source}: rope_scaling")
         return YarnScaling(
-            factor=inner.number("factor"),
+            factor=inner.number("factor", above=0),
             original_max_position_embeddings=inner.integer("original_max_position_embeddings"),
-            beta_fast=inner.number("beta_fast", 32.0),
-            beta_slow=inner.number("beta_slow", 1.0),
+            beta_fast=inner.number("beta_fast", 32.0, above=0),
+            beta_slow=inner.number("beta_slow", 1.0, above=0),
         )
 
     def block_size(self) -> tuple[int, int]:
         quantization = self._values.get("quantization_config") or {}
+        if not isinstance(quantization, dict):
+            raise self._fail(f"quantization_config is {quantization!r}, not an object")
         value = quantization.get("weight_block_size") or (128, 128)
-        if len(value) != 2 or any(not isinstance(n, int) or n < 1 for n in value):
+        valid = isinstance(value, (list, tuple)) and len(value) == 2
+        if not valid or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in value):
             raise self._fail(f"weight_block_size is {value!r}, not two positive integers")
         return (value[0], value[1])
 

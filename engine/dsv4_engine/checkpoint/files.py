@@ -5,7 +5,6 @@ Downloads stop half-way: every shard is opened, and so checked for its full leng
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from dsv4_engine.errors import EngineError
+from dsv4_engine.json_object import read_json_object
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -66,13 +66,11 @@ def _indexed_names(folder: Path) -> Mapping[str, str]:
     path = folder / _INDEX
     if not path.exists():
         return {}
-    try:
-        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        valid = isinstance(weight_map, dict) and all(isinstance(shard, str) for shard in weight_map.values())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
-        valid = False
-    if not valid or not weight_map:
+    weight_map = read_json_object(path, hint=_DOWNLOAD_HINT).get("weight_map")
+    valid = isinstance(weight_map, dict) and all(isinstance(shard, str) and shard for shard in weight_map.values())
+    if not weight_map or not valid:
         raise EngineError(f"{path} holds no weight_map of tensor names to shards", hint=_DOWNLOAD_HINT)
+    assert isinstance(weight_map, dict)
     return weight_map
 
 

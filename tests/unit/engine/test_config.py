@@ -11,6 +11,8 @@ from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
 from engine_batches import GOLDEN
 
+YARN = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 256}
+
 
 @pytest.fixture
 def values():
@@ -36,6 +38,13 @@ def test_variants_in_writing_mean_the_same(values):
     assert ModelConfig.from_dict(values) == reference
     values["eos_token_id"] = [1, 7]
     assert ModelConfig.from_dict(values).eos_token_ids == (1, 7)
+    for no_limit in (None, 0, math.inf):
+        values["swiglu_limit"] = no_limit
+        assert ModelConfig.from_dict(values).swiglu_limit == math.inf
+    values["compress_ratios"] = [0.0, 4.0, 128.0, 4.0]
+    assert all(type(ratio) is int for ratio in ModelConfig.from_dict(values).compress_ratios)
+    values["rope_scaling"] = YARN | {"rope_type": None}
+    assert ModelConfig.from_dict(values).rope_scaling == reference.rope_scaling
     values["swiglu_limit"] = None
     assert ModelConfig.from_dict(values).swiglu_limit == math.inf
 
@@ -71,7 +80,23 @@ def test_a_model_without_mtp(values):
         ({"eos_token_id": "</s>"}, "eos_token_id"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps"),
         ({"rms_norm_eps": math.nan}, "rms_norm_eps"),
+        ({"rms_norm_eps": math.inf}, "rms_norm_eps"),
+        ({"hc_eps": 10**400}, "hc_eps"),
         ({"quantization_config": {"weight_block_size": [128]}}, "weight_block_size"),
+        ({"quantization_config": {"weight_block_size": 128}}, "weight_block_size"),
+        ({"quantization_config": {"weight_block_size": [True, True]}}, "weight_block_size"),
+        ({"quantization_config": [1]}, "quantization_config"),
+        ({"compress_ratios": [0.5, 4, 128, 4, 0]}, "compress_ratios"),
+        ({"compress_ratios": [False, 4, 128, 4, False]}, "compress_ratios"),
+        ({"compress_ratios": [[0], 4, 128, 4, 0]}, "compress_ratios"),
+        ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"compress_rope_theta": 0}, "compress_rope_theta is 0"),
+        ({"compress_rope_theta": 1}, "compress_rope_theta is 1"),
+        ({"compress_rope_theta": math.inf}, "compress_rope_theta is inf"),
+        ({"rope_scaling": YARN | {"factor": 0}}, "rope_scaling: factor is 0"),
+        ({"rope_scaling": YARN | {"beta_fast": 0}}, "beta_fast is 0"),
+        ({"rope_scaling": YARN | {"beta_slow": 0.0}}, "beta_slow is 0"),
+        ({"model_type": None, "architectures": 5}, "not a DeepSeek-V4 config"),
     ],
 )
 def test_what_cannot_be_right_is_named(values, change, named):
@@ -86,3 +111,20 @@ def test_other_models_are_refused_by_name(values, model_type):
     values |= {"model_type": model_type, "architectures": ["LlamaForCausalLM"]}
     with pytest.raises(EngineError, match=f"not a DeepSeek-V4 config.*{model_type or 'LlamaForCausalLM'}"):
         ModelConfig.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("[1", "not JSON: .* at line 1"),
+        ("[1]", "holds no JSON object"),
+        ("\ufeff{}", "not JSON"),
+    ],
+)
+def test_files_that_hold_no_object_are_named(tmp_path, text, named):
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(EngineError, match=f"config.json.*{named}") as caught:
+        ModelConfig.from_folder(tmp_path)
+    assert caught.value.hint and "\n" not in caught.value.message

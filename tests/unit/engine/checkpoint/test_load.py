@@ -147,9 +147,19 @@ def test_a_cut_shard_is_named(tmp_path, tensors, keep):
 
 def test_a_damaged_index(tmp_path, tensors):
     write(tmp_path, *halves(tensors), index=True)
-    for text in ("{", "[]", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 1}}'):
+    for text, named in (
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("{}", "holds no weight_map"),
+        ('{"weight_map": []}', "holds no weight_map"),
+        ('{"weight_map": ["a"]}', "holds no weight_map"),
+        ('{"weight_map": {}}', "holds no weight_map"),
+        ('{"weight_map": {"a": 1}}', "holds no weight_map"),
+        ('{"weight_map": {"a": ""}}', "holds no weight_map"),
+    ):
         (tmp_path / "model.safetensors.index.json").write_text(text)
-        assert "weight_map" in refusal(tmp_path)
+        assert f"model.safetensors.index.json {named}" in refusal(tmp_path)
 
 
 def test_a_missing_tensor_is_named_with_its_shard(tmp_path, tensors):
