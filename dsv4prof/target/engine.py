@@ -78,8 +78,8 @@ def serve_rank(
         options, prompts = _prepare(spec, me)
         alone = False
         group = _join(spec, me, init_method)
-        engine = Engine(options, hooks=hooks, group=group)
         alone = True
+        engine = Engine(options, hooks=hooks, group=group)
         workload = Workload(engine, prompts, max_new_tokens=spec.max_new_tokens, control=control)
         serving = RankServing(workload, hooks, sink, facts=_facts(spec, engine), progress=progress)
         done = serving.run(spec.plan if spec.profile else None)

@@ -45,7 +45,7 @@ def test_both_ranks_record_the_window_and_release(recorded: tuple[Path, Session,
         assert rank.release.freed
     assert len({rank.first_step for rank in session.ranks}) == 1
     assert heard[0] == "loading the model"
-    assert heard[-1].startswith("recording 5 steps")
+    assert heard[-1] == f"waiting {session.ranks[0].first_step} steps, then recording 5 steps"
     assert sorted(path.name for path in folder.iterdir()) == [
         "manifest.json", "rank0.json", "rank0.log", "rank0.trace.json.gz",
         "rank1.json", "rank1.log", "rank1.trace.json.gz",
