@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from dsv4prof import __version__
-from dsv4prof.model.report import Check, Column, Provenance, Report, Section, Verdict
+from dsv4prof.api.words import plural
+from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import Outcome, RankRecord, Session
-from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
+from dsv4prof.recorder.sessions import find_session, list_sessions, open_session, remove_session, scan_sessions
 
 _LIST_COLUMNS = [
     Column("id", "id"),
@@ -35,17 +37,23 @@ _RANK_COLUMNS = [
 
 
 def sessions_list(root: Path) -> Report:
-    """The sessions under `root`, newest last so that a terminal ends on it."""
-    found = list(reversed(list_sessions(root)))
+    """The sessions under `root`, newest last so that a terminal ends on it; what cannot be read comes first."""
+    found, unreadable = scan_sessions(root)
+    found.reverse()
     rows = [_row(folder, session) for folder, session in found]
-    summary = f"{len(found)} sessions in {root}" if found else f"no sessions in {root}"
+    facts = [{**row, "reason": s.reason, "path": str(folder)} for row, (folder, s) in zip(rows, found, strict=True)]
+    damaged = [{**_unreadable_row(folder), "reason": why, "path": str(folder)} for folder, why in unreadable]
+    recorded = any(_recorded(session) for _, session in found)
+    summary = f"{plural(len(found), 'session')} in {root}" if found else f"no sessions in {root}"
+    shown = [*(_unreadable_row(folder) for folder, _ in unreadable), *rows]
     return Report(
         kind="sessions",
         provenance=Provenance(command="sessions list", inputs=[str(root)], versions={"dsv4prof": __version__}),
-        sections=[Section(key="sessions", title="Sessions", columns=_LIST_COLUMNS, rows=rows)] if rows else [],
+        sections=[Section(key="sessions", title="Sessions", columns=_LIST_COLUMNS, rows=shown)] if shown else [],
+        notes=[f"unreadable: {why}" for _, why in unreadable],
         verdict=Verdict(exit_code=0, summary=summary),
-        next_command="dsv4prof analyze latest" if any(row["steps"] for row in rows) else "dsv4prof run --profile",
-        data={"sessions": [{**row, "path": str(folder)} for row, (folder, _) in zip(rows, found, strict=True)]},
+        next_command="dsv4prof analyze latest" if recorded else "dsv4prof run --profile",
+        data={"sessions": [*damaged, *facts]},
     )
 
 
@@ -71,31 +79,38 @@ def sessions_show(wanted: str, root: Path) -> Report:
             _settings_section(session),
         ],
         verdict=Verdict(exit_code=0, summary=f"session {session.id}: {session.outcome.value}"),
-        next_command=f"dsv4prof analyze {session.id}",
+        next_command=f"dsv4prof analyze {session.id}" if _recorded(session) else "dsv4prof run --profile",
         data={"manifest": msgspec.to_builtins(session), "path": str(folder)},
     )
 
 
 def sessions_prune(root: Path, *, keep: int, delete: bool) -> Report:
-    """Delete all but the `keep` newest; without `delete` only say which. A session that still records is kept."""
+    """Delete all but the `keep` newest; without `delete` only say which.
+
+    A session that still records is kept, and so is what cannot be read.
+    """
     old = [item for item in list_sessions(root)[keep:] if item[1].outcome is not Outcome.RECORDING]
-    freed = sum(_size(folder) for folder, _ in old)
+    freed = sum(_size(folder) for folder, _ in old if not folder.is_symlink())
     rows = [_row(folder, session) for folder, session in reversed(old)]
     if delete:
         for folder, _ in old:
-            shutil.rmtree(folder)
+            remove_session(folder)
     done = "deleted" if delete else "would delete"
     return Report(
         kind="prune",
         provenance=Provenance(command="sessions prune", inputs=[str(root)], versions={"dsv4prof": __version__}),
         sections=[Section(key="sessions", title=done, columns=_LIST_COLUMNS, rows=rows)] if rows else [],
-        verdict=Verdict(exit_code=0, summary=f"{done} {len(old)} sessions, {freed / 1e6:.1f} MB"),
+        verdict=Verdict(exit_code=0, summary=f"{done} {plural(len(old), 'session')}, {freed / 1e6:.1f} MB"),
         next_command=None if delete or not old else f"dsv4prof sessions prune --keep {keep} --yes",
         data={"sessions": [str(folder) for folder, _ in old], "bytes": freed, "deleted": delete},
     )
 
 
-def _row(folder: Path, session: Session) -> dict[str, str | int | float | bool | None]:
+def _recorded(session: Session) -> bool:
+    return any(record.trace for record in session.ranks)
+
+
+def _row(folder: Path, session: Session) -> dict[str, Cell]:
     return {
         "id": session.id,
         "created": session.created,
@@ -107,7 +122,11 @@ def _row(folder: Path, session: Session) -> dict[str, str | int | float | bool |
     }
 
 
-def _rank_row(record: RankRecord) -> dict[str, str | int | float | bool | None]:
+def _unreadable_row(folder: Path) -> dict[str, Cell]:
+    return {"id": folder.name.rpartition("-")[2], "name": folder.name, "bytes": _size(folder), "outcome": "unreadable"}
+
+
+def _rank_row(record: RankRecord) -> dict[str, Cell]:
     return {
         "rank": record.coordinates.rank,
         "outcome": record.outcome.value,
@@ -122,12 +141,26 @@ def _rank_row(record: RankRecord) -> dict[str, str | int | float | bool | None]:
 
 
 def _settings_section(session: Session) -> Section:
-    rows: list[dict[str, str | int | float | bool | None]] = [
-        {"setting": name, "value": str(value), "source": source} for name, (value, source) in session.settings.items()
-    ]
+    rows: list[dict[str, Cell]] = []
+    for name, entry in session.settings.items():
+        # A manifest from elsewhere may hold anything here.
+        value, source = entry if isinstance(entry, list) and len(entry) == 2 else (entry, None)
+        rows.append({"setting": name, "value": _plain(value), "source": _plain(source)})
     columns = [Column("setting", "setting"), Column("value", "value"), Column("source", "source")]
     return Section(key="settings", title="Settings", columns=columns, rows=rows)
 
 
+def _plain(value: Any) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    """Bytes of the files below a folder; those that vanish meanwhile, and links, count nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(parent, name).lstat().st_size
+            except FileNotFoundError:
+                continue
+    return total

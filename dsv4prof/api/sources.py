@@ -9,10 +9,11 @@ import msgspec
 
 from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.finding import Finding
-from dsv4prof.model.session import MANIFEST_NAME, Outcome, Session
+from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankRecord, Session
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
 from dsv4prof.rules import get
+from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import load_readable, merge
 from dsv4prof.trace.unmerge import is_merged, load_merged
 
@@ -115,17 +116,33 @@ def _session(folder: Path) -> Source:
     session = open_session(folder)
     files, lost = [], {}
     for record in session.ranks:
-        rank = record.coordinates.rank
-        path = folder / record.trace if record.trace else None
-        if path is not None and path.is_file():
+        path = _trace_of(record, folder)
+        if path is not None:
             files.append(path)
-        if path is None or not path.is_file() or record.outcome is not Outcome.COMPLETE:
-            lost[rank] = record.reason or ("served without --profile" if record.trace is None else "its file is gone")
+        if path is None or record.outcome is not Outcome.COMPLETE:
+            lost[record.coordinates.rank] = _why_lost(record)
     if not files:
         reason = session.reason or next(iter(lost.values()), "nothing was recorded")
         message = f"session {session.id} has no trace to read: {reason}"
-        raise InputError(message, hint="dsv4prof run --profile records one")
+        busy = session.outcome is Outcome.RECORDING
+        raise InputError(message, hint="wait until it ends" if busy else "dsv4prof run --profile records one")
     return Source(files=files, folder=folder, session=session, lost=lost)
+
+
+def _trace_of(record: RankRecord, folder: Path) -> Path | None:
+    """A rank's trace, if it is there. A manifest from elsewhere may name files outside its folder; those are none."""
+    if record.trace is None or Path(record.trace).is_absolute() or ".." in Path(record.trace).parts:
+        return None
+    path = folder / record.trace
+    return path if path.is_file() else None
+
+
+def _why_lost(record: RankRecord) -> str:
+    if record.reason:
+        return record.reason
+    if record.outcome is Outcome.RECORDING:
+        return "still recording"
+    return "served without --profile" if record.trace is None else f"its file {record.trace} is not in the folder"
 
 
 def _folder(folder: Path) -> Source:
@@ -142,9 +159,9 @@ def _folder(folder: Path) -> Source:
 def _faults(trace: MergedTrace) -> dict[int, str]:
     faults = dict.fromkeys(trace.missing_ranks, "missing: no file for it")
     for rank in trace.ranks:
-        notes = "; ".join(rank.trace.notes)
-        if notes or not rank.trace.complete:
-            faults[rank.trace.coordinates.rank] = notes or "the file ends early"
+        lost = losses(rank.trace)
+        if lost:
+            faults[rank.trace.coordinates.rank] = "; ".join(lost)
     return faults
 
 

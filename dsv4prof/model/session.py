@@ -116,7 +116,10 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest of a session's folder. `settings` maps a name to [value, source]."""
+    """The manifest of a session's folder. `settings` maps a name to [value, source].
+
+    `pid` on `host` is the process that made it: as long as that lives, ranks may still report.
+    """
 
     schema: str = MANIFEST_SCHEMA
     id: str
@@ -132,3 +135,5 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     merged: str | None = None
     outcome: Outcome = Outcome.RECORDING
     reason: str | None = None
+    pid: int | None = None
+    host: str | None = None

@@ -8,8 +8,10 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
+from calendar import timegm
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +19,15 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.errors import InputError, UsageError
+from dsv4prof.errors import InputError, OutputError, UsageError
 from dsv4prof.model.session import MANIFEST_NAME, MANIFEST_SCHEMA, Outcome, RankCoordinates, RankRecord, Session
 from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.sink import check_writable, installed_versions, record_path
 
 DEFAULT_ROOT = Path("traces/local")
+MAX_WORLD_SIZE = 1 << 20
+_FOLDER = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
+_CREATED = "%Y-%m-%dT%H:%M:%SZ"
 _RANK_FILE = re.compile(r"^rank(\d+)\.json$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
@@ -51,12 +56,14 @@ def create_session(
         Session(
             id=identity,
             name=safe,
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            created=time.strftime(_CREATED, time.gmtime()),
             command=list(command),
             plan=plan or {},
             settings=settings or {},
             versions=installed_versions(),
             world_size=world_size,
+            pid=os.getpid(),
+            host=socket.gethostname(),
         ),
     )
     return folder
@@ -92,26 +99,56 @@ def open_session(path: Path | str) -> Session:
             f"{manifest} has the schema {session.schema!r}, this version reads {MANIFEST_SCHEMA!r}",
             hint="use the dsv4prof version that wrote it",
         )
+    if not 1 <= session.world_size <= MAX_WORLD_SIZE:
+        raise InputError(
+            f"{manifest} speaks of {session.world_size} ranks", hint="was it written by another program?"
+        )
     ranks = {record.coordinates.rank: record for record in session.ranks}
-    ranks.update(_read_records(folder))
+    reports = _read_records(folder)
+    ranks.update(reports)
     for rank in range(session.world_size):
         ranks.setdefault(rank, _absent(rank, session))
-    return _judged(session, [_settled(ranks[rank], folder) for rank in sorted(ranks)])
+    return _judged(session, [_settled(ranks[rank], folder) for rank in sorted(ranks)], reported=bool(reports))
 
 
 def list_sessions(root: Path = DEFAULT_ROOT) -> list[tuple[Path, Session]]:
     """Every readable session under `root`, newest first; an absent root has none."""
-    if not root.is_dir():
-        return []
-    folders = [path for path in root.iterdir() if (path / MANIFEST_NAME).is_file()]
-    found = []
-    for folder in folders:
+    return scan_sessions(root)[0]
+
+
+def scan_sessions(root: Path) -> tuple[list[tuple[Path, Session]], list[tuple[Path, str]]]:
+    """The readable sessions under `root`, newest first, and the folders of others, each with the reason."""
+    found: list[tuple[Path, Session]] = []
+    unreadable: list[tuple[Path, str]] = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        if not folder.is_dir() or not (_FOLDER.match(folder.name) or (folder / MANIFEST_NAME).is_file()):
+            continue
         try:
             found.append((folder, open_session(folder)))
-        except InputError:
-            # A folder of a foreign version must not hide the others; opening it by name says what is wrong.
-            continue
-    return sorted(found, key=lambda item: (item[1].created, item[0].name), reverse=True)
+        except InputError as error:
+            # It may have been pruned by somebody else in the meantime.
+            if folder.is_dir():
+                unreadable.append((folder, error.message))
+    return sorted(found, key=lambda item: (item[1].created, item[0].name), reverse=True), unreadable
+
+
+def remove_session(folder: Path) -> None:
+    """Delete a session's folder; of a link to one, the link. Somebody else may be deleting it as well.
+
+    Raises OutputError when it cannot be deleted.
+    """
+    try:
+        if folder.is_symlink():
+            folder.unlink(missing_ok=True)
+        while folder.is_dir():
+            try:
+                shutil.rmtree(folder)
+            except FileNotFoundError:
+                continue
+    except OSError as error:
+        raise OutputError(
+            f"cannot delete {folder}: {error.strerror or error}", hint="check the permissions of the folder"
+        ) from error
 
 
 def find_session(root: Path, wanted: str) -> Path:
@@ -119,15 +156,18 @@ def find_session(root: Path, wanted: str) -> Path:
 
     Raises InputError when there is none, UsageError when several match.
     """
-    if (Path(wanted) / MANIFEST_NAME).is_file():
+    if wanted and (Path(wanted) / MANIFEST_NAME).is_file():
         return Path(wanted)
-    sessions = list_sessions(root)
+    sessions, unreadable = scan_sessions(root)
     if wanted == "latest" and sessions:
         return sessions[0][0]
     exact = [path for path, session in sessions if session.id == wanted]
     matches = exact or [
         path for path, session in sessions if session.id.startswith(wanted) or path.name.startswith(wanted)
     ]
+    broken = [why for path, why in unreadable if path.name.startswith(wanted) or path.name.endswith(f"-{wanted}")]
+    if wanted and not matches and len(broken) == 1:
+        raise InputError(broken[0], hint="dsv4prof sessions list shows what can be read")
     if not wanted or not matches:
         raise InputError(f"no session {wanted!r} under {root}", hint="dsv4prof sessions list shows what is there")
     if len(matches) > 1:
@@ -138,7 +178,11 @@ def find_session(root: Path, wanted: str) -> Path:
 
 def _read_records(folder: Path) -> dict[int, RankRecord]:
     records = {}
-    for path in folder.iterdir():
+    try:
+        paths = list(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror or error}", hint="dsv4prof sessions list") from error
+    for path in paths:
         if match := _RANK_FILE.match(path.name):
             try:
                 records[int(match[1])] = msgspec.json.decode(path.read_bytes(), type=RankRecord)
@@ -158,31 +202,50 @@ def _settled(record: RankRecord, folder: Path) -> RankRecord:
     here = record.coordinates.host == socket.gethostname()
     if record.outcome is not Outcome.RECORDING or not here or record.pid is None:
         return record
-    if _running(record.pid, record_path(folder, record.coordinates.rank)):
+    try:
+        written = record_path(folder, record.coordinates.rank).stat().st_mtime
+    except FileNotFoundError:
+        written = 0.0
+    if _running(record.pid, written):
         return record
     return msgspec.structs.replace(
         record, outcome=Outcome.INCOMPLETE, reason=record.reason or "its process ended without saving a trace"
     )
 
 
-def _running(pid: int, written: Path) -> bool:
-    """Whether the process that wrote `written` lives: a zombie does not, and a younger process only has its number."""
+def _running(pid: int, wrote_at: float) -> bool:
+    """Whether the process that wrote something at that time (seconds since 1970) lives: a zombie does not, and a
+    younger process only has its number.
+    """
     import psutil
 
     try:
         process = psutil.Process(pid)
-        zombie = process.status() == psutil.STATUS_ZOMBIE
-        return not zombie and process.create_time() <= written.stat().st_mtime + 1
-    except (psutil.NoSuchProcess, FileNotFoundError):
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= wrote_at + 1
+    except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
         return True
 
 
-def _judged(session: Session, ranks: list[RankRecord]) -> Session:
-    """The session's outcome is its worst rank's, with every reason."""
+def _awaited(session: Session) -> bool:
+    """Whether the process that made a session may still start ranks; on another host nobody can tell."""
+    if session.outcome is not Outcome.RECORDING or session.pid is None:
+        return False
+    try:
+        created = timegm(time.strptime(session.created, _CREATED))
+    except ValueError:
+        return False
+    return session.host != socket.gethostname() or _running(session.pid, created)
+
+
+def _judged(session: Session, ranks: list[RankRecord], *, reported: bool) -> Session:
+    """The session's outcome is its worst rank's, with every reason.
+
+    Before any rank `reported`, it is recording while its maker lives: ranks that died early never say a word.
+    """
     outcomes = {record.outcome for record in ranks}
-    if Outcome.RECORDING in outcomes or (session.outcome is Outcome.RECORDING and outcomes == {Outcome.MISSING}):
+    if Outcome.RECORDING in outcomes or (not reported and outcomes == {Outcome.MISSING} and _awaited(session)):
         outcome = Outcome.RECORDING
     elif outcomes == {Outcome.COMPLETE}:
         outcome = Outcome.COMPLETE
