@@ -38,7 +38,7 @@ def cli_page() -> str:
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
+            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
         ).stdout.replace("python -m dsv4prof", "dsv4prof")
         parts.append(f"## {' '.join(('dsv4prof', *words))}\n\n```\n{help_text.rstrip()}\n```\n")
     return "\n".join(parts)

@@ -24,7 +24,10 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One setting: its name in Python and TOML (`max_new_tokens`), its kind, default and help sentence."""
+    """One setting: its name in Python and TOML (`max_new_tokens`), its kind, default and help line.
+
+    The help has to fit beside the option on 80 columns, default included: 51 characters. `metavar` stands for a text.
+    """
 
     name: str
     kind: type
@@ -32,6 +35,7 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    metavar: str = "NAME"
 
     @property
     def env(self) -> str:
@@ -92,72 +96,54 @@ def _table(*settings: Setting) -> dict[str, Setting]:
 
 
 SETTINGS: dict[str, Setting] = _table(
-    Setting(
-        name="model", kind=str, default="dsv4-tiny", help="Model folder (config.json, *.safetensors) or a bundled name."
-    ),
-    Setting(
-        name="device",
-        kind=str,
-        default="cpu",
-        choices=("cpu", "cuda", "hip"),
-        help="Where the ranks compute: cpu, cuda or hip.",
-    ),
+    Setting(name="model", kind=str, default="dsv4-tiny", help="Model folder, or a bundled name"),
+    Setting(name="device", kind=str, default="cpu", choices=("cpu", "cuda", "hip"), help="cpu, cuda or hip"),
     Setting(
         name="dtype",
         kind=str,
         default="float32",
         choices=("float32", "bfloat16"),
-        help="Compute type of the weights: float32 or bfloat16.",
+        help="Of the weights: float32 or bfloat16",
     ),
-    Setting(name="tp", kind=int, default=2, minimum=1, help="Tensor-parallel ranks, a process each."),
+    Setting(name="tp", kind=int, default=2, minimum=1, help="Tensor-parallel ranks, a process each"),
+    Setting(name="drafts", kind=int, default=3, minimum=0, help="MTP drafts a step; 0: no speculative decoding"),
+    Setting(name="exact_num_tokens", kind=bool, default=False, help="Give output_size: the fix of sglang #29202"),
+    Setting(name="requests", kind=int, default=16, minimum=1, help="Requests to serve; prompts repeat if fewer"),
+    Setting(name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time"),
+    Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request"),
+    Setting(name="chunk_tokens", kind=int, default=128, minimum=1, help="Most prompt tokens in one prefill step"),
     Setting(
-        name="drafts", kind=int, default=3, minimum=0, help="MTP drafts a step; 0 switches speculative decoding off."
+        name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: as the prompts need"
     ),
     Setting(
-        name="requests", kind=int, default=16, minimum=1, help="Requests to serve; prompts repeat when there are fewer."
-    ),
-    Setting(
-        name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time (cache slots)."
-    ),
-    Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request."),
-    Setting(name="chunk_tokens", kind=int, default=128, minimum=1, help="Most prompt tokens in one prefill step."),
-    Setting(
-        name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: what the prompts need."
-    ),
-    Setting(name="prompts", kind=str, default=None, help="Text file of prompts, separated by lines of '---'."),
-    Setting(
-        name="exact_num_tokens",
-        kind=bool,
-        default=False,
-        help="Pass the exact output_size in the metadata builder (the fix of sglang #29202).",
-    ),
-    Setting(name="steps", kind=int, default=24, minimum=1, help="Steps to record in each rank."),
-    Setting(
-        name="wait",
-        kind=int,
+        name="prompts",
+        kind=str,
         default=None,
-        minimum=0,
-        help="Steps to let pass before recording; default: a window with prefill and decode in it.",
+        metavar="PATH",
+        help="Prompts, between lines of ---; default: bundled",
     ),
-    Setting(name="stack", kind=bool, default=True, help="Record Python stacks, so that findings name functions."),
-    Setting(name="shapes", kind=bool, default=False, help="Record operator shapes."),
-    Setting(name="memory", kind=bool, default=False, help="Record allocations."),
+    Setting(name="steps", kind=int, default=24, minimum=1, help="Steps to record in each rank"),
     Setting(
-        name="port",
-        kind=int,
-        default=0,
-        minimum=0,
-        help="Rendezvous port of the ranks on 127.0.0.1; 0 picks a free one.",
+        name="wait", kind=int, default=None, minimum=0, help="Steps to pass first; default: to see every phase"
     ),
-    Setting(name="name", kind=str, default=None, help="Name of the session folder; default: the model's."),
-    Setting(name="sessions_dir", kind=str, default="traces/local", help="Folder that holds the sessions."),
-    Setting(name="format", kind=str, default="text", choices=("text", "json"), help="Result on stdout: text or json."),
+    Setting(name="stack", kind=bool, default=True, help="Record Python stacks, to name functions"),
+    Setting(name="shapes", kind=bool, default=False, help="Record operator shapes"),
+    Setting(name="memory", kind=bool, default=False, help="Record allocations"),
+    Setting(
+        name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: cores / ranks"
+    ),
+    Setting(name="port", kind=int, default=0, minimum=0, help="The ranks' port on 127.0.0.1; 0: a free one"),
+    Setting(name="name", kind=str, default=None, help="Of the session's folder; default: the model's"),
+    Setting(
+        name="sessions_dir", kind=str, default="traces/local", metavar="PATH", help="Folder that holds the sessions"
+    ),
+    Setting(name="format", kind=str, default="text", choices=("text", "json"), help="Of the result: text or json"),
     Setting(
         name="fail_on",
         kind=str,
         default="never",
         choices=("note", "warning", "error", "never"),
-        help="Exit 1 when a finding is at least this severe.",
+        help="Exit 1 from note, warning or error on",
     ),
 )
 
@@ -222,7 +208,7 @@ def load_project(cwd: Path) -> tuple[Path | None, dict[str, Any]]:
     for folder in (cwd, *cwd.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
-            table = _read_toml(path).get("tool", {}).get("dsv4prof")
+            table = _table_of(path, _read_toml(path).get("tool", {}), "tool").get("dsv4prof")
             if table is not None:
                 return path, _checked(path, table)
     return None, {}
@@ -239,10 +225,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {path}: {error}", hint="mend the file, or run from another folder") from error
 
 
+def _table_of(path: Path, value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: {name} is not a table", hint="mend the file, or run from another folder")
+    return value
+
+
 def _checked(path: Path, table: object) -> dict[str, Any]:
-    if not isinstance(table, dict):
-        raise InputError(f"{path}: [tool.dsv4prof] is not a table")
-    normalised = {str(key).replace("-", "_"): value for key, value in table.items()}
+    known = _table_of(path, table, "[tool.dsv4prof]")
+    normalised = {str(key).replace("-", "_"): value for key, value in known.items()}
     for key in normalised:
         if key not in SETTINGS:
             raise UsageError(f"{path}: unknown key {key!r} in [tool.dsv4prof]", hint=_suggest(key, SETTINGS))

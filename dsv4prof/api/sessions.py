@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.configuring import settings_section
 from dsv4prof.api.words import plural
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import Outcome, RankRecord, Session
@@ -76,7 +76,7 @@ def sessions_show(wanted: str, root: Path) -> Report:
         checks=checks,
         sections=[
             Section(key="ranks", title="Ranks", columns=_RANK_COLUMNS, rows=[_rank_row(r) for r in session.ranks]),
-            _settings_section(session),
+            settings_section(session.settings),
         ],
         verdict=Verdict(exit_code=0, summary=f"session {session.id}: {session.outcome.value}"),
         next_command=f"dsv4prof analyze {session.id}" if _recorded(session) else "dsv4prof run --profile",
@@ -138,20 +138,6 @@ def _rank_row(record: RankRecord) -> dict[str, Cell]:
         "freed": record.release.freed if record.release else None,
         "reason": record.reason,
     }
-
-
-def _settings_section(session: Session) -> Section:
-    rows: list[dict[str, Cell]] = []
-    for name, entry in session.settings.items():
-        # A manifest from elsewhere may hold anything here.
-        value, source = entry if isinstance(entry, list) and len(entry) == 2 else (entry, None)
-        rows.append({"setting": name, "value": _plain(value), "source": _plain(source)})
-    columns = [Column("setting", "setting"), Column("value", "value"), Column("source", "source")]
-    return Section(key="settings", title="Settings", columns=columns, rows=rows)
-
-
-def _plain(value: Any) -> str | None:
-    return None if value is None or value == "" else str(value)
 
 
 def _size(folder: Path) -> int:

@@ -9,24 +9,25 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
-from dsv4prof.cli.options import setting
+from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose
 
 NAMES = ("sessions_dir", "format", "fail_on")
 
 
 def register(app: typer.Typer) -> None:
-    add(app, "analyze", analyze, "dsv4prof analyze latest", "dsv4prof analyze merged.json.gz --format json")
+    add(app, "analyze", analyze, "dsv4prof analyze latest", "dsv4prof analyze latest --format json")
 
 
 def analyze(
-    inputs: Annotated[list[str], typer.Argument(help="A session (id or latest), a merged trace, or rank files.")],
-    sessions_dir: Annotated[str | None, setting("sessions_dir")] = None,
-    format: Annotated[str | None, setting("format")] = None,
-    fail_on: Annotated[str | None, setting("fail_on")] = None,
+    inputs: Annotated[list[str], typer.Argument(help="A session's id, a merged trace, or rank files")],
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+    fail_on: FailOn = None,
+    show_settings: ShowSettings = False,
 ) -> int:
-    """Findings and tables of a recorded session or trace: phases, acceptance, graphs, host reads."""
-    from dsv4prof import api, settings
+    """Say what made the recorded steps slow."""
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on})
     report = api.analyze(inputs, sessions_dir=Path(chosen["sessions_dir"]), fail_on=chosen["fail_on"])
     return console.emit(report, chosen["format"])

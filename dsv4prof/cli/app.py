@@ -8,7 +8,7 @@ import typer
 
 from dsv4prof import __version__
 from dsv4prof.cli import analyze, console, doctor, merge, run, sessions
-from dsv4prof.cli.help import Group, examples, show_help_without_command
+from dsv4prof.cli.help import CONTEXT, Group, examples, show_help_without_command
 
 app = typer.Typer(
     name="dsv4prof",
@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings=CONTEXT,
 )
 run.register(app)
 merge.register(app)
@@ -37,7 +37,7 @@ def _version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
     """Find out why a DeepSeek-V4 MTP serving step is slow, and prove it."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
-from dsv4prof.cli.options import setting
+from dsv4prof.cli.options import Format, SessionsDir, ShowSettings, choose
+
+NAMES = ("sessions_dir", "format")
 
 
 def register(app: typer.Typer) -> None:
     add(app, "doctor", doctor, "dsv4prof doctor", "dsv4prof doctor --format json")
 
 
-def doctor(format: Annotated[str | None, setting("format")] = None) -> int:
-    """What works on this machine, and what to install for the rest."""
-    from dsv4prof import api, settings
+def doctor(sessions_dir: SessionsDir = None, format: Format = None, show_settings: ShowSettings = False) -> int:
+    """Check what works on this machine."""
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(("format", "sessions_dir"), {"format": format})
     return console.emit(api.doctor(chosen["sessions_dir"]), chosen["format"])

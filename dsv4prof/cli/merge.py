@@ -9,30 +9,33 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
-from dsv4prof.cli.options import setting
+from dsv4prof.cli.options import Format, SessionsDir, ShowSettings, choose
 
 NAMES = ("sessions_dir", "format")
 
 
 def register(app: typer.Typer) -> None:
-    add(app, "merge", merge, "dsv4prof merge latest", "dsv4prof merge rank0.trace.json.gz rank1.trace.json.gz")
+    add(app, "merge", merge, "dsv4prof merge latest", "dsv4prof merge latest --strict -o all.json.gz")
 
 
 def merge(
-    inputs: Annotated[list[str], typer.Argument(help="Rank files, a folder of them, or a session (id or latest).")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; .json or .json.gz.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is not ours.")] = False,
+    inputs: Annotated[list[str], typer.Argument(help="Rank files, a folder of them, or a session's id")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="PATH", help="A .json or .json.gz to write")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what another command or run wrote")] = False,
     allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="A missing, cut or repaired rank still exits 0.")
+        bool, typer.Option("--allow-partial", help="Exit 0 with a rank missing, cut or repaired")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a missing, cut or repaired rank.")] = False,
-    sessions_dir: Annotated[str | None, setting("sessions_dir")] = None,
-    format: Annotated[str | None, setting("format")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a rank missing, cut or repaired")] = False,
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+    show_settings: ShowSettings = False,
 ) -> int:
-    """Merge the traces of all ranks into one Perfetto trace."""
-    from dsv4prof import api, settings
+    """Merge the traces of all ranks into one."""
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
     report = api.merge(
         inputs,
         sessions_dir=Path(chosen["sessions_dir"]),

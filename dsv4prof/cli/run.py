@@ -9,7 +9,7 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
-from dsv4prof.cli.options import SHOW_SETTINGS, setting
+from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
 
 if TYPE_CHECKING:
     from dsv4prof.settings import Settings
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "model", "device", "dtype", "tp", "drafts", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
-    "chunk_tokens", "context_len", "prompts", "steps", "wait", "stack", "shapes", "memory", "port", "name",
+    "chunk_tokens", "context_len", "prompts", "steps", "wait", "stack", "shapes", "memory", "threads", "port", "name",
     "sessions_dir", "format", "fail_on",
 )  # fmt: skip
 
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge, and report.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge and report")] = False,
     model: Annotated[str | None, setting("model")] = None,
     device: Annotated[str | None, setting("device")] = None,
     dtype: Annotated[str | None, setting("dtype")] = None,
@@ -45,20 +45,19 @@ def run(
     stack: Annotated[bool | None, setting("stack")] = None,
     shapes: Annotated[bool | None, setting("shapes")] = None,
     memory: Annotated[bool | None, setting("memory")] = None,
+    threads: Annotated[int | None, setting("threads")] = None,
     port: Annotated[int | None, setting("port")] = None,
     name: Annotated[str | None, setting("name")] = None,
-    sessions_dir: Annotated[str | None, setting("sessions_dir")] = None,
-    format: Annotated[str | None, setting("format")] = None,
-    fail_on: Annotated[str | None, setting("fail_on")] = None,
-    show_settings: Annotated[bool, SHOW_SETTINGS] = False,
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+    fail_on: FailOn = None,
+    show_settings: ShowSettings = False,
 ) -> int:
-    """Serve prompts on the embedded DSV4 MTP engine; with --profile record every rank, merge and report."""
+    """Serve prompts; with --profile record and report."""
     given: dict[str, Any] = {key: value for key, value in locals().items() if key in NAMES}
-    from dsv4prof import api, settings
+    chosen = choose(NAMES, given, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, given)
-    if show_settings:
-        return console.emit(api.settings_report(chosen.with_sources()), chosen["format"])
     report = api.run(_spec(chosen, profile=profile), fail_on=chosen["fail_on"], progress=console.note)
     return 0 if report is None else console.emit(report, chosen["format"])
 
@@ -76,7 +75,7 @@ def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
     )
     same = (
         "model", "device", "dtype", "tp", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
-        "chunk_tokens", "context_len", "prompts", "name", "port",
+        "chunk_tokens", "context_len", "prompts", "threads", "name", "port",
     )  # fmt: skip
     return RunSpec(
         **{name: chosen[name] for name in same},

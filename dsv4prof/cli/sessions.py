@@ -9,17 +9,15 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import Group, add, examples, show_help_without_command
-from dsv4prof.cli.options import setting
+from dsv4prof.cli.options import Format, SessionsDir, ShowSettings, choose
 
 NAMES = ("sessions_dir", "format")
-SessionsDir = Annotated[str | None, setting("sessions_dir")]
-Format = Annotated[str | None, setting("format")]
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Group,
-        help="Recorded sessions: list, show, prune.",
+        help="List, show and delete recorded sessions.",
         epilog=examples("dsv4prof sessions list", "dsv4prof sessions prune --keep 5"),
         rich_markup_mode=None,
     )
@@ -30,35 +28,37 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="sessions")
 
 
-def list_(sessions_dir: SessionsDir = None, format: Format = None) -> int:
-    """The sessions in the folder, newest last."""
-    from dsv4prof import api, settings
+def list_(sessions_dir: SessionsDir = None, format: Format = None, show_settings: ShowSettings = False) -> int:
+    """List the sessions, newest last."""
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
     return console.emit(api.sessions_list(Path(chosen["sessions_dir"])), chosen["format"])
 
 
 def show(
-    session: Annotated[str, typer.Argument(help="Session id, the start of one, a folder, or latest.")],
+    session: Annotated[str, typer.Argument(help="Id, the start of one, a folder, or latest")],
     sessions_dir: SessionsDir = None,
     format: Format = None,
+    show_settings: ShowSettings = False,
 ) -> int:
-    """One session's manifest: ranks, outcomes, release proofs, settings."""
-    from dsv4prof import api, settings
+    """Show one session's ranks and settings."""
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
     return console.emit(api.sessions_show(session, Path(chosen["sessions_dir"])), chosen["format"])
 
 
 def prune(
-    keep: Annotated[int, typer.Option("--keep", min=0, help="How many of the newest to keep.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the list is only shown.")] = False,
+    keep: Annotated[int, typer.Option("--keep", min=0, metavar="N", help="How many of the newest to keep")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the list is only shown")] = False,
     sessions_dir: SessionsDir = None,
     format: Format = None,
+    show_settings: ShowSettings = False,
 ) -> int:
     """Delete all but the newest sessions."""
-    from dsv4prof import api, settings
+    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format}, show=show_settings)
+    from dsv4prof import api
 
-    chosen = settings.resolve(NAMES, {"sessions_dir": sessions_dir, "format": format})
     report = api.sessions_prune(Path(chosen["sessions_dir"]), keep=keep, delete=yes)
     return console.emit(report, chosen["format"])

@@ -56,6 +56,21 @@ def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
         resolve(("tp",), {}, env={}, cwd=tmp_path)
 
 
+@pytest.mark.parametrize("text", ["tool = 5", "tool = []", "[tool]\ndsv4prof = 5", "[[tool]]\nx = 1", "tool = 'x'"])
+def test_odd_kinds_of_tables_are_one_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(InputError, match="is not a table") as caught:
+        resolve(("tp",), {}, env={}, cwd=tmp_path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["[1]", "{a = 1}", "2020-01-01", "nan", "inf", "''"])
+def test_odd_kinds_of_values_are_one_sentence(value: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.dsv4prof]\nthreads = {value}\n")
+    with pytest.raises(UsageError, match="threads"):
+        resolve(("threads",), {}, env={}, cwd=tmp_path)
+
+
 def test_defaults_satisfy_their_own_rules() -> None:
     for setting in SETTINGS.values():
         if setting.default is not None:
