@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from dsv4_engine.check.__main__ import main
 from engine_batches import GOLDEN
-
-Tensors = dict[str, torch.Tensor]
+from golden_sets import Tensors, change, change_manifest, small_copy
 
 
 @pytest.fixture(autouse=True)
@@ -28,35 +26,7 @@ def _one_thread():
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A copy that keeps few prompts, to be changed: check costs little, and every kind of quantity is still there."""
-    shutil.copytree(GOLDEN, tmp_path / "set")
-    keep = ("p3", "p33")
-    change(tmp_path / "set", "golden", lambda t: {k: v for k, v in t.items() if k.split(".")[0] in keep})
-    quant = "quant/golden_weight_dequant_only"
-    change(tmp_path / "set", quant, lambda t: {k: v for k, v in t.items() if k.startswith(("p9.", "p33."))})
-
-    def shorten(manifest):
-        manifest["prompt_lens"] = [3, 33]
-        manifest["spec"] = {"33": manifest["spec"]["33"]}
-        lens = manifest["spec"]["33"]["accept_lens"]
-        manifest["mean_accept"] = sum(lens) / len(lens)
-
-    change_manifest(tmp_path / "set", shorten)
-    return tmp_path / "set"
-
-
-def change(folder: Path, name: str, edit: Callable[[Tensors], Tensors | None]) -> None:
-    path = folder / f"{name}.safetensors"
-    tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
-    edited = edit(tensors)
-    path.unlink()
-    save_file(tensors if edited is None else edited, path)
-
-
-def change_manifest(folder: Path, edit: Callable[[dict], None]) -> None:
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    edit(manifest)
-    path.write_text(json.dumps(manifest))
+    return small_copy(tmp_path / "set")
 
 
 def lines_of(capsys) -> dict[str, str]:
@@ -261,3 +231,66 @@ def test_other_unusable_folders(folder, capsys):
 def test_two_ranks_give_the_same_answers(folder, capsys):
     assert main([str(folder), "--tp", "2"]) == 0
     assert "all equal within their bounds" in capsys.readouterr().out
+
+
+def shorter(*keys: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: tensors | {key: tensors[key][:-1].clone() for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("keys", "quantities"),
+    [
+        (("p33.greedy", "p33.greedy_logits"), "greedy_logits, plain tokens, mtp tokens"),
+        (("p33.mtp_chain", "p33.mtp_chain_logits"), "mtp_chain_logits, mtp_chain"),
+    ],
+)
+def test_what_is_shorter_for_one_prompt_is_a_mismatch_even_where_the_manifest_says_no_number(
+    folder, capsys, keys, quantities
+):
+    change_manifest(folder, lambda manifest: manifest.pop("gen"))
+    change(folder, "golden", shorter(*keys))
+    lines = verdict(folder, capsys)
+    assert lines["verdict"] == f"MISMATCH in {quantities}"
+    assert "p33: shape" in lines[quantities.split(", ")[0]]
+
+
+def test_continuations_that_are_all_shorter_than_the_manifest_says(folder, capsys):
+    keys = [f"{prompt}.{name}" for prompt in ("p3", "p33") for name in ("greedy", "greedy_logits")]
+    change(folder, "golden", shorter(*keys))
+    lines = verdict(folder, capsys)
+    assert "p3: 39 tokens, the manifest says 40" in lines["plain tokens"]
+
+
+@pytest.mark.parametrize(("name", "quantity"), [("accept_lens", "accept lengths"), ("tokens", "spec tokens")])
+def test_an_empty_loop_is_a_mismatch(folder, capsys, name, quantity):
+    def edit(manifest):
+        manifest["spec"]["3"] = {"accept_lens": [1], "tokens": [1, 2]} | {name: []}
+        del manifest["mean_accept"]
+
+    change_manifest(folder, edit)
+    lines = verdict(folder, capsys)
+    assert lines["verdict"].startswith(f"MISMATCH in {quantity}")
+    assert "p3: the manifest's list is empty" in lines[quantity]
+
+
+def test_a_trace_of_foreign_names_is_a_mismatch(folder, capsys):
+    change(folder, "trace", lambda t: {"input_ids": t["input_ids"], "model.layers.0": torch.zeros(1)})
+    lines = verdict(folder, capsys)
+    assert "missing from the set" in lines["trace streams_out"]
+    assert "this model has no such quantity" in lines["trace layers.0"]
+
+
+def test_quantised_logits_that_one_prompt_lacks_are_a_mismatch(folder, capsys):
+    quant = "quant/golden_weight_dequant_only"
+    change(folder, quant, lambda t: {key: value for key, value in t.items() if key != "p9.logits"})
+    assert "p9: missing from the set" in verdict(folder, capsys)["quant logits"]
+
+
+def test_a_config_that_forgets_the_mtp_layer_leaves_its_quantities_uncompared(folder, capsys):
+    config = json.loads((folder / "config.json").read_text())
+    del config["num_nextn_predict_layers"]
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = verdict(folder, capsys)
+    wrong = "mtp_logits, mtp_last_streams, mtp_chain, mtp_chain_logits, accept lengths"
+    assert lines["verdict"] == f"MISMATCH in {wrong}"
+    assert "in the set, but not computed" in lines["mtp_logits"]

@@ -1,12 +1,14 @@
-"""Golden sets of any shape, computed by the slow model, to show that nothing in the check knows the committed one."""
+"""Golden sets to check: changed copies of the committed one, and sets of any shape that the slow model computes."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from dsv4_engine.checkpoint.tiny import tiny_weights
 from dsv4_engine.config import ModelConfig
@@ -14,6 +16,39 @@ from engine_batches import GOLDEN, make_batch, make_runner, random_ids
 from naive_dsv4 import NaiveModel
 
 Tensors = dict[str, torch.Tensor]
+
+
+def small_copy(folder: Path) -> Path:
+    """A copy that keeps few prompts, to be changed: check costs little, and every kind of quantity is still there."""
+    shutil.copytree(GOLDEN, folder)
+    change(folder, "golden", lambda t: {k: v for k, v in t.items() if k.split(".")[0] in ("p3", "p33")})
+    quant = "quant/golden_weight_dequant_only"
+    change(folder, quant, lambda t: {k: v for k, v in t.items() if k.startswith(("p9.", "p33."))})
+
+    def shorten(manifest):
+        manifest["prompt_lens"] = [3, 33]
+        manifest["spec"] = {"33": manifest["spec"]["33"]}
+        lens = manifest["spec"]["33"]["accept_lens"]
+        manifest["mean_accept"] = sum(lens) / len(lens)
+
+    change_manifest(folder, shorten)
+    return folder
+
+
+def change(folder: Path, name: str, edit: Callable[[Tensors], Tensors | None]) -> None:
+    """Rewrite `name`.safetensors with what `edit` returns, or with what it changed in place."""
+    path = folder / f"{name}.safetensors"
+    tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
+    edited = edit(tensors)
+    path.unlink()
+    save_file(tensors if edited is None else edited, path)
+
+
+def change_manifest(folder: Path, edit: Callable[[dict], object]) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest)
+    path.write_text(json.dumps(manifest))
 
 
 class SetWriter:
@@ -104,5 +139,3 @@ class SetWriter:
             accept_lens.append(matches + 1)
             cached += matches + 1
         return {"accept_lens": accept_lens, "tokens": tokens[prompt_length : prompt_length + self.generated].tolist()}
-
-

@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.batching import DecodeInputs, prefill_inputs
 from dsv4_engine.cache.layout import CacheShape
-from dsv4_engine.check.golden import GoldenPrompt, GoldenSet
+from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
 from dsv4_engine.check.rank import CheckRank
+from dsv4_engine.check.tensors import GoldenPrompt
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.hooks import NullHooks
 from dsv4_engine.phase import Phase
@@ -39,20 +40,28 @@ _PROMPT_QUANTITIES = ("input_ids", "logits", "last_streams", "greedy", "greedy_l
 def check_prompts(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """Every prompt alone through target and MTP layer, then all of them decoded together."""
     runner = make_runner(golden, rank)
-    requests = [_request(prompt, slot) for slot, prompt in enumerate(golden.prompts)]
+    chain_length = golden.chain_length if golden.config.has_mtp else 0
     first_logits = [
-        _check_prompt(runner, prompt, request, rank.device, ledger, has_mtp=golden.config.has_mtp)
-        for prompt, request in zip(golden.prompts, requests, strict=True)
+        _check_prompt(runner, prompt, _request(prompt, slot), rank.device, ledger, chain_length=chain_length)
+        for slot, prompt in enumerate(golden.prompts)
     ]
-    _check_decode(runner, golden.prompts, first_logits, rank.device, ledger)
+    _check_decode(runner, golden, first_logits, rank.device, ledger)
     for name in golden.missing_prompts:
         ledger.mismatch("logits", name, "listed in the manifest, missing from the set", bound=NUMBERS)
     if not golden.config.has_mtp:
         for quantity in _MTP_QUANTITIES:
-            ledger.absent(quantity, "the model has no MTP layer")
+            _without_mtp(quantity, golden.prompts, ledger)
     unknown = sorted({key for prompt in golden.prompts for key in prompt.tensors} - set(_PROMPT_QUANTITIES))
     for quantity in unknown:
         ledger.absent(quantity, "in the set, but unknown here: not compared")
+
+
+def _without_mtp(quantity: str, prompts: Sequence[GoldenPrompt], ledger: Ledger) -> None:
+    holder = next((prompt.name for prompt in prompts if quantity in prompt.tensors), None)
+    if holder is None:
+        ledger.absent(quantity, "the model has no MTP layer")
+    else:
+        ledger.mismatch(quantity, holder, "in the set, but not computed: the config has no MTP layer")
 
 
 def check_trace(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
@@ -88,11 +97,13 @@ def check_quantised(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     if golden.quant is None:
         ledger.absent("quant logits", "the set has no quant/")
         return
-    longest = max((len(prompt.ids) for prompt in golden.quant), default=1)
+    longest = max(len(prompt.ids) for prompt in golden.quant)
     runner = make_runner(golden, rank, context_len=longest, quantised=True)
     for prompt in golden.quant:
         output = runner.forward_target(_prefill(_request(prompt, 0), rank.device), logits_rows=None)
         ledger.close("quant logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
+    for quantity in sorted({key for prompt in golden.quant for key in prompt.tensors} - {"input_ids", "logits"}):
+        ledger.absent(f"quant {quantity}", "in the set, but unknown here: not compared")
 
 
 def make_runner(
@@ -119,8 +130,7 @@ def make_runner(
 
 
 def _request(prompt: GoldenPrompt, slot: int) -> Request:
-    limit = max(prompt.num_output, 1)
-    return Request(id=slot, prompt=prompt.ids, max_output=limit, stop_ids=frozenset(), slot=slot)
+    return Request(id=slot, prompt=prompt.ids, max_output=1, stop_ids=frozenset(), slot=slot)
 
 
 def _prefill(request: Request, device: torch.device) -> ForwardBatch:
@@ -134,26 +144,25 @@ def _check_prompt(
     device: torch.device,
     ledger: Ledger,
     *,
-    has_mtp: bool,
+    chain_length: int,
 ) -> torch.Tensor:
-    """Compare one prompt's passes; returns the target's logits (V,) after it."""
+    """Compare one prompt's passes; returns the target's logits (V,) after it. chain_length: 0 without MTP layer."""
     batch = _prefill(request, device)
     output = runner.forward_target(batch, logits_rows=None)
     ledger.close("logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
     ledger.close("last_streams", prompt.name, output.streams[-1], prompt.get("last_streams"), NUMBERS)
     first = int(output.logits[-1].argmax())
     request.output.append(first)
-    if not has_mtp:
+    if not chain_length:
         return output.logits[-1]
     shifted = replace(batch, input_ids=torch.tensor((*prompt.ids[1:], first), device=device))
     own = runner.forward_mtp(shifted, output.streams, logits_rows=None)
     ledger.close("mtp_logits", prompt.name, own.logits, prompt.get("mtp_logits"), NUMBERS)
     ledger.close("mtp_last_streams", prompt.name, own.streams[-1], prompt.get("mtp_last_streams"), NUMBERS)
-    chain = prompt.get("mtp_chain")
     inputs = DecodeInputs.of((request,), device)
-    chain_logits = _chain_logits(runner, inputs, own.logits[-1:], own.streams[-1:], 1 if chain is None else len(chain))
+    chain_logits = _chain_logits(runner, inputs, own.logits[-1:], own.streams[-1:], chain_length)
     ledger.close("mtp_chain_logits", prompt.name, chain_logits, prompt.get("mtp_chain_logits"), NUMBERS)
-    ledger.exact("mtp_chain", prompt.name, chain_logits.argmax(-1), chain)
+    ledger.exact("mtp_chain", prompt.name, chain_logits.argmax(-1), prompt.get("mtp_chain"))
     return output.logits[-1]
 
 
@@ -172,24 +181,21 @@ def _chain_logits(
 
 def _check_decode(
     runner: ModelRunner,
-    prompts: Sequence[GoldenPrompt],
+    golden: GoldenSet,
     first_logits: Sequence[torch.Tensor],
     device: torch.device,
     ledger: Ledger,
 ) -> None:
-    """greedy_logits of all prompts, decoded in one batch that shrinks, each fed what it chose itself."""
-    rows = {prompt.name: [logits] for prompt, logits in zip(prompts, first_logits, strict=True)}
-    running = [(prompt, _request(prompt, slot)) for slot, prompt in enumerate(prompts)]
-    for step in range(max(prompt.num_output for prompt in prompts) - 1):
-        running = [(prompt, request) for prompt, request in running if step + 1 < prompt.num_output]
-        for prompt, request in running:
-            request.output.append(int(rows[prompt.name][-1].argmax()))
-        inputs = DecodeInputs.of([request for _, request in running], device)
-        logits = runner.forward_target(inputs.window(Phase.DECODE, inputs.newest[:, None]), logits_rows=None).logits
-        for (prompt, _), row in zip(running, logits, strict=True):
-            rows[prompt.name].append(row)
-    for prompt in prompts:
-        decoded = torch.stack(rows[prompt.name])
+    """greedy_logits of all prompts, decoded in one batch, each fed what it chose itself."""
+    requests = [_request(prompt, slot) for slot, prompt in enumerate(golden.prompts)]
+    steps = [torch.stack(list(first_logits))]
+    for _ in range(golden.num_generated - 1):
+        for request, token in zip(requests, steps[-1].argmax(-1).tolist(), strict=True):
+            request.output.append(token)
+        inputs = DecodeInputs.of(requests, device)
+        window = inputs.window(Phase.DECODE, inputs.newest[:, None])
+        steps.append(runner.forward_target(window, logits_rows=None).logits)
+    for prompt, decoded in zip(golden.prompts, torch.stack(steps, 1), strict=True):
         ledger.close("greedy_logits", prompt.name, decoded, prompt.get("greedy_logits"), NUMBERS)
 
 

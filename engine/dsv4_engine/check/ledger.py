@@ -94,6 +94,6 @@ class Ledger:
             self._fail(row, where, "")
 
     def _fail(self, row: Row, where: str, note: str) -> None:
-        row.status = Status.MISMATCH
-        if note and not row.note:
+        if note and (not row.note or row.status is Status.ABSENT):
             row.note = f"{where}: {note}"
+        row.status = Status.MISMATCH

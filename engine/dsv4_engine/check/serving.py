@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from dsv4_engine.check.golden import GoldenPrompt, GoldenSet
+from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
 from dsv4_engine.check.rank import CheckRank
+from dsv4_engine.check.tensors import GoldenPrompt
 from dsv4_engine.engine import Engine
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.request import RequestResult
@@ -17,10 +18,10 @@ from dsv4_engine.request import RequestResult
 def check_serving(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """Every prompt's greedy continuation, once without and once with drafts."""
     for prompt in golden.prompts:
-        if "greedy" in prompt.tensors and golden.num_generated not in (None, prompt.num_output):
-            note = f"{prompt.num_output} tokens, the manifest says {golden.num_generated}"
-            ledger.mismatch("plain tokens", prompt.name, note)
-    wanted = {prompt: prompt.num_output for prompt in golden.prompts if prompt.num_output}
+        greedy, promised = prompt.get("greedy"), golden.manifest.num_generated
+        if greedy is not None and promised not in (None, len(greedy)):
+            ledger.mismatch("plain tokens", prompt.name, f"{len(greedy)} tokens, the manifest says {promised}")
+    wanted = {prompt: golden.num_generated for prompt in golden.prompts if golden.num_generated}
     _check_tokens("plain tokens", golden, serve(golden, rank, wanted, num_drafts=0), ledger)
     if not golden.config.has_mtp:
         ledger.absent("mtp tokens", "the model has no MTP layer")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 
 import torch
 
-from dsv4_engine.check.golden import GoldenSet, SpecRun
+from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
+from dsv4_engine.check.manifest import SpecRun
 from dsv4_engine.check.rank import CheckRank
 from dsv4_engine.check.serving import serve
 from dsv4_engine.options import MAX_DRAFTS
@@ -19,23 +20,35 @@ _QUANTITIES = ("accept lengths", "spec tokens", "mean accept")
 
 def check_spec(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """Accept lengths, tokens and mean of every loop in the manifest."""
-    if not golden.config.has_mtp or golden.spec is None:
+    spec = golden.manifest.spec
+    if not golden.config.has_mtp or spec is None:
         why = "the manifest has no spec" if golden.config.has_mtp else "the model has no MTP layer"
         for quantity in _QUANTITIES:
             ledger.absent(quantity, why)
+        if spec is not None:
+            ledger.mismatch("accept lengths", "manifest", "has loops, but the config has no MTP layer to draft with")
         return
     known = {prompt.name for prompt in golden.prompts}
-    for run in golden.spec:
-        if run.prompt not in known:
-            ledger.mismatch("accept lengths", run.prompt, "the set has no such prompt")
-    runs = [run for run in golden.spec if run.prompt in known and run.tokens and run.accept_lens]
+    runs = [run for run in spec if _can_run(run, known, ledger)]
     if not runs:
-        ledger.mismatch("accept lengths", "manifest", "no loop of its spec can be run")
         return
     num_drafts, results = _first_fit(golden, rank, runs)
     for run in runs:
         _compare(run, results[run.prompt], ledger)
     _compare_mean(golden, results.values(), num_drafts, ledger)
+
+
+def _can_run(run: SpecRun, known: Collection[str], ledger: Ledger) -> bool:
+    """Whether a loop says enough to be repeated; where it does not, that is a mismatch."""
+    if run.prompt not in known:
+        ledger.mismatch("accept lengths", run.prompt, "the set has no such prompt")
+    elif not run.accept_lens:
+        ledger.mismatch("accept lengths", run.prompt, "the manifest's list is empty")
+    elif not run.tokens:
+        ledger.mismatch("spec tokens", run.prompt, "the manifest's list is empty")
+    else:
+        return True
+    return False
 
 
 def _first_fit(
@@ -46,7 +59,7 @@ def _first_fit(
     It is that of the golden draft chains, unless the recorded lengths leave room for another: then the first one that
     gives all of them exactly. Where none does, the results of the chains' window are the ones to report.
     """
-    outputs = {run.prompt: len(run.tokens) for run in runs}
+    outputs = {run.prompt: run.num_output for run in runs}
     wanted = {prompt: outputs[prompt.name] for prompt in golden.prompts if prompt.name in outputs}
     fits = []
     for num_drafts in _possible_drafts(golden.num_drafts, runs):
@@ -79,11 +92,11 @@ def _compare_mean(
     gained = [accepted for result in results for accepted in result.accept_lens]
     mean = sum(gained) / len(gained)
     ledger.lines.append(f"mean accept length {mean:.4f} over {len(gained)} verifies, {num_drafts} drafts")
-    if golden.mean_accept is None:
+    if golden.manifest.mean_accept is None:
         ledger.absent("mean accept", "the manifest has no mean_accept")
         return
-    ours, recorded = (torch.tensor(value, dtype=torch.float64) for value in (mean, golden.mean_accept))
-    ledger.close("mean accept", "all", ours, recorded, _half_a_digit(golden.mean_accept))
+    ours, recorded = (torch.tensor(value, dtype=torch.float64) for value in (mean, golden.manifest.mean_accept))
+    ledger.close("mean accept", "all", ours, recorded, _half_a_digit(golden.manifest.mean_accept))
 
 
 def _half_a_digit(value: float) -> float:
