@@ -12,13 +12,14 @@ from dsv4prof import __version__
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.sources import MERGED_NAME, Gathered, Source, gather, resolve
 from dsv4prof.api.targets import check_same_recording, check_target
+from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.trace import ClockFit, MergedRank, MergedTrace
 from dsv4prof.recorder.sessions import assemble
 from dsv4prof.trace.check import CheckResult, check_file
 from dsv4prof.trace.index import TraceIndex
-from dsv4prof.trace.write import write_chrome_json
+from dsv4prof.trace.write import is_window_marker, write_chrome_json
 
 _COLUMNS = [
     Column("rank", "rank", "count"),
@@ -27,7 +28,7 @@ _COLUMNS = [
     Column("offset_ns", "offset", "ns"),
     Column("drift_ppm", "drift", "ppm"),
     Column("residual_ns", "residual", "ns"),
-    Column("lanes", "lanes", "count"),
+    Column("lanes", "extra lanes", "count"),
     Column("flows", "flows", "count"),
 ]
 
@@ -82,18 +83,19 @@ def merge_source(source: Source, target: Path, *, force: bool = False, strict: b
 
 
 def rank_facts(trace: MergedTrace) -> list[dict[str, Any]]:
-    """For each rank what machines want to know of it: counts, lanes, flows, notes, clock."""
+    """For each rank what machines want to know of it: counts of what a merged file holds, lanes, notes, clock."""
     clocks = {clock.rank: clock for clock in trace.clocks}
     return [_facts(rank, clocks[rank.trace.coordinates.rank]) for rank in trace.ranks]
 
 
 def _facts(rank: MergedRank, clock: ClockFit) -> dict[str, Any]:
     trace = rank.trace
+    instants = sum(not is_window_marker(point) for point in trace.instants)
     return {
         "rank": trace.coordinates.rank,
         "host": trace.coordinates.host,
         "source": trace.source,
-        "events": len(trace.slices) + len(trace.instants) + len(trace.counters) + len(trace.flows) + len(trace.asyncs),
+        "events": len(trace.slices) + instants + len(trace.counters) + len(trace.flows) + len(trace.asyncs),
         "slices": len(trace.slices),
         "lanes": rank.lane_count,
         "flows": len(trace.flows),
@@ -104,18 +106,21 @@ def _facts(rank: MergedRank, clock: ClockFit) -> dict[str, Any]:
     }
 
 
-def merge_check(merged: Merged) -> Check:
-    """The one-line result: what was written and what a viewer would lose of it."""
-    facts = rank_facts(merged.trace)
-    residuals = [clock.residual_ns for clock in merged.trace.clocks if clock.residual_ns is not None]
+def merge_check(merged: Merged, *, allow_partial: bool = False) -> Check:
+    """The one-line result: what was written and what a viewer would lose of it.
+
+    `ok` is None where a rank is missing, cut or repaired and that was allowed.
+    """
+    check, clocks = merged.check, merged.trace.clocks
+    residuals = [clock.residual_ns for clock in clocks if clock.matches and clock.residual_ns is not None]
     clock = f"clock residual {max(residuals) / 1e3:.1f} us" if residuals else "clocks by base time"
-    check = merged.check
-    events = sum(fact["events"] for fact in facts)
+    partial_ok = None if allow_partial else False
     return Check(
         key="merged",
-        ok=check.ok and merged.gathered.whole,
-        message=f"{merged.path}: {events:,} events, {len(facts)} ranks, {clock}, "
-        f"{check.slices_in - check.slices_out} dropped slices, {check.duplicate_flows} duplicate flows",
+        ok=False if not check.ok else True if merged.gathered.whole else partial_ok,
+        message=f"{merged.path}: {plural(check.slices_in, 'slice')}, {plural(len(clocks), 'rank')}, {clock}, "
+        f"{plural(check.slices_in - check.slices_out, 'dropped slice')}, "
+        f"{plural(check.duplicate_flows, 'duplicate flow')}",
     )
 
 
@@ -132,10 +137,10 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
     return Report(
         kind="merge",
         provenance=Provenance(command="merge", inputs=inputs, session=session, versions={"dsv4prof": __version__}),
-        checks=[merge_check(merged)],
+        checks=[merge_check(merged, allow_partial=allow_partial)],
         sections=[Section(key="ranks", title="Ranks", columns=_COLUMNS, rows=rows)],
         findings=[*merged.gathered.findings(source), *analyze_quality(TraceIndex(merged.trace)).findings],
-        verdict=Verdict(exit_code=code, summary=f"{state}: {len(facts)} ranks merged"),
+        verdict=Verdict(exit_code=code, summary=f"{state}: {plural(len(facts), 'rank')} merged"),
         next_command=f"dsv4prof analyze {session if session and source.folder else merged.path}",
         data={
             "output": str(merged.path),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from dsv4prof.api import analyze, merge
 from dsv4prof.errors import InputError, OutputError, UsageError
-from traces import document, op, write
+from dsv4prof.report import render
+from traces import document, note, op, write
 
 
 @pytest.fixture
@@ -36,6 +38,38 @@ def test_a_missing_rank_exits_one_and_is_named(ranks: Path, tmp_path: Path) -> N
     assert [finding.code for finding in report.findings] == ["DSV501"]
     assert (tmp_path / "out.json.gz").exists()
     assert merge([str(ranks)], output=tmp_path / "out.json.gz", allow_partial=True).verdict.exit_code == 0
+
+
+@pytest.mark.parametrize(("lost", "allowed", "ok", "mark"), [
+    (False, False, True, "✓"), (True, False, False, "✗"), (True, True, None, "-"), (False, True, True, "✓"),
+])  # fmt: skip
+def test_a_part_that_was_allowed_is_no_failure(
+    lost: bool, allowed: bool, ok: bool | None, mark: str, ranks: Path, tmp_path: Path
+) -> None:
+    if lost:
+        (ranks / "rank1.trace.json").unlink()
+    report = merge([str(ranks)], output=tmp_path / "out.json.gz", allow_partial=allowed)
+    assert report.checks[0].ok is ok
+    assert [line[0] for line in render(report, "text").splitlines() if "out.json.gz: " in line] == [mark]
+
+
+def test_counts_are_of_what_the_file_holds(tmp_path: Path) -> None:
+    window = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 90}
+    trace = write(tmp_path / "rank0.trace.json", document([op("a", 0, 5), op("b", 10, 5), window], rank=0, world=1))
+    report = merge([str(trace)], output=tmp_path / "out.json")
+    written = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert [rank["events"] for rank in report.data["ranks"]] == [sum(event["ph"] != "M" for event in written)]
+    assert "2 slices, 1 rank, clocks by base time, 0 dropped slices, 0 duplicate flows" in report.checks[0].message
+    assert report.verdict.summary == "whole: 1 rank merged"
+
+
+@pytest.mark.parametrize("collective", ["gloo:all_reduce", "other"])
+def test_a_residual_is_told_only_where_something_matched(collective: str, ranks: Path, tmp_path: Path) -> None:
+    for rank in range(3):
+        write(ranks / f"rank{rank}.trace.json", document([note(collective, 5, 10 + rank)], rank=rank, world=3))
+    message = merge([str(ranks)], output=tmp_path / "out.json").checks[0].message
+    assert ("clock residual 2.0 us" in message) is (collective != "other")
+    assert ("clocks by base time" in message) is (collective == "other")
 
 
 def test_an_unreadable_rank_is_left_out_and_named(ranks: Path, tmp_path: Path) -> None:
