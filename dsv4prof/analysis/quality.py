@@ -9,12 +9,11 @@ from dsv4prof.rules import get
 from dsv4prof.trace.index import RankIndex, TraceIndex
 from dsv4prof.trace.vendor import is_launch
 
-_HARMLESS = ("arrow ",)
 NO_COST = "not a matter of time"
 
 
 def analyze_quality(index: TraceIndex) -> Analysis:
-    """Findings on cut files, unusable events, missing ranks and missing device records."""
+    """Findings on cut and mended files, unusable events, missing ranks and missing device records."""
     findings: list[Finding] = []
     for rank in index.ranks:
         findings += [*_file(rank.merged.trace), *_records(rank)]
@@ -34,8 +33,10 @@ def _file(trace: RankTrace) -> list[Finding]:
             found.append(_finding("DSV401", f"rank {rank}: {note}", rank=rank))
         elif "the name was believed" in note:
             found.append(_finding("DSV502", f"rank {rank}: {note}", rank=rank))
+        else:
+            found.append(_finding("DSV404", f"rank {rank}: {note}", rank=rank, reason=note))
     for dropped in trace.dropped:
-        if dropped.count and not dropped.reason.startswith(_HARMLESS):
+        if dropped.count and not dropped.harmless:
             message = f"rank {rank}: {dropped.count:,} left out: {dropped.reason}"
             found.append(_finding("DSV402", message, rank=rank, count=dropped.count, reason=dropped.reason))
     return found

@@ -12,10 +12,14 @@ from dsv4prof.model.session import RankCoordinates
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Events that a stage left out or repaired: how many and why. Nothing is dropped without one of these."""
+    """Events that a stage left out or repaired: how many and why. Nothing is dropped without one of these.
+
+    `harmless` ones say nothing about the recording: writers add them, and no viewer could show them.
+    """
 
     count: int
     reason: str
+    harmless: bool = False
 
 
 class TrackInfo(msgspec.Struct, frozen=True):

@@ -32,4 +32,13 @@ RULES = (
         doc="Launches are there and kernels are not, so every figure about the device is unknown, not zero. Start the "
         "profiler before the first HIP or CUDA call, and check that the ROCm and torch builds match.",
     ),
+    Rule(
+        code="DSV404",
+        name="trace-mended",
+        severity=Severity.WARNING,
+        summary="text or values of a rank's file were mended, doubtful or left aside",
+        doc="Several writers produce text that is no JSON (control characters, nan as a number), broken checksums, or "
+        "values that cannot be true. What could be read without a guess was read, and the sentence says what was done. "
+        "No event is lost by it: those are DSV402.",
+    ),
 )

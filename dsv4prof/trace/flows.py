@@ -34,7 +34,7 @@ def renumber(flows: list[FlowPoint]) -> tuple[list[FlowPoint], list[Dropped]]:
         for arrow in _arrows(group, lost):
             kept.extend(_with_id(point, next_id) for point in arrow)
             next_id += 1
-    return kept, [Dropped(count, reason) for reason, count in sorted(lost.items())]
+    return kept, [Dropped(count, reason, harmless=True) for reason, count in sorted(lost.items())]
 
 
 def _arrows(group: list[FlowPoint], lost: Tally[str]) -> list[list[FlowPoint]]:

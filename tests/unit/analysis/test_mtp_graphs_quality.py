@@ -121,3 +121,11 @@ def test_launches_without_device_records_are_unknown_not_idle(tmp_path: Path) ->
     (finding,) = analyze_quality(_index(tmp_path, [call("hipLaunchKernel", n, 0.5, n + 1) for n in range(25)])).findings
     assert finding.code == "DSV403"
     assert "25 launches" in finding.message
+
+
+def test_a_mended_file_says_what_was_mended(tmp_path: Path) -> None:
+    text = write(tmp_path / "rank0.json", document([op("a", 1, 2), op("b", 5, 2)])).read_bytes()
+    trace = merge([load_rank(write(tmp_path / "rank0.json", text.replace(b'"b"', b'"b\x01"')))])
+    (finding,) = analyze_quality(TraceIndex(trace)).findings
+    assert (finding.code, finding.severity) == ("DSV404", Severity.WARNING)
+    assert finding.message == "rank 0: raw control characters in strings were replaced by spaces"
