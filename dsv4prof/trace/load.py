@@ -21,12 +21,26 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
 from dsv4prof.model.trace import Dropped, RankTrace
 from dsv4prof.trace.identity import coordinates, identify
-from dsv4prof.trace.salvage import GZIP_MAGIC, Salvaged, inflate, salvage
+from dsv4prof.trace.inflate import GZIP_MAGIC, Inflated, inflate
+from dsv4prof.trace.pairs import Edge, pair
+from dsv4prof.trace.salvage import Salvaged, read_whole, salvage
 from dsv4prof.trace.tracks import TrackTable
 from dsv4prof.trace.vendor import GPU_CATEGORIES
-from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.wire import (
+    MAX_NS,
+    NOT_JSON,
+    WireEvent,
+    check_utf8,
+    decode_value,
+    nanoseconds,
+    split_document,
+    too_deep,
+)
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
+_NULL = msgspec.Raw(b"null")
+_OBJECT_START = ord("{")
+_SHOWN = 40
 _HINT_PATH = "check the path and its permissions"
 _OTHER_FORMATS = {
     "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler instead",
@@ -42,10 +56,11 @@ def load_rank(path: str | Path, *, rank: int | None = None) -> RankTrace:
     see `complete`, `dropped` and `notes`. Raises InputError when the file cannot be read or is no trace.
     """
     path = Path(path)
-    data, cut = _read(path)
+    read = _read(path)
     with paused_gc():
-        parts = _parse(data, path, cut)
-        return _assemble(path, parts, cut, rank)
+        parts = _parse(read.data, path, read.cut)
+        parts.notes = [*read.notes, *parts.notes]
+        return _assemble(path, parts, read.cut, rank)
 
 
 @contextmanager
@@ -62,10 +77,10 @@ def paused_gc() -> Iterator[None]:
 
 def read_text(path: Path) -> bytes:
     """The decompressed bytes of a whole file. Raises InputError when it is cut."""
-    data, cut = _read(path)
-    if cut is not None:
-        raise InputError(f"{path}: {cut}", hint="load the file as a rank to keep its whole events")
-    return data
+    read = _read(path)
+    if read.cut is not None:
+        raise InputError(f"{path}: {read.cut}", hint="load the file as a rank to keep its whole events")
+    return read.data
 
 
 def read_head(path: Path, size: int) -> bytes:
@@ -75,10 +90,11 @@ def read_head(path: Path, size: int) -> bytes:
             data = file.read(size)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}", hint=_HINT_PATH) from error
-    return inflate(data)[0][:size] if data.startswith(GZIP_MAGIC) else data
+    return inflate(data).data[:size] if data.startswith(GZIP_MAGIC) else data
 
 
-def _read(path: Path) -> tuple[bytes, str | None]:
+def _read(path: Path) -> Inflated:
+    """A file's text, whatever its name says of compression, without a byte order mark."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -86,27 +102,28 @@ def _read(path: Path) -> tuple[bytes, str | None]:
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if not data.startswith(GZIP_MAGIC):
-        return data.removeprefix(codecs.BOM_UTF8), None
+        return Inflated(data.removeprefix(codecs.BOM_UTF8), None, [])
     try:
-        return igzip.decompress(data), None
+        return Inflated(igzip.decompress(data).removeprefix(codecs.BOM_UTF8), None, [])
     except (EOFError, OSError, isal_zlib.error):  # type: ignore[misc]  # isal has no stubs
-        data, cut = inflate(data)
-        if not data:
-            raise InputError(f"{path}: {cut}, and nothing could be decompressed", hint=HINT_NOT_A_TRACE) from None
-        return data, cut
+        read = inflate(data)
+        if not read.data:
+            why = read.cut or "it holds nothing"
+            raise InputError(f"{path}: {why}, and nothing could be decompressed", hint=HINT_NOT_A_TRACE) from None
+        return msgspec.structs.replace(read, data=read.data.removeprefix(codecs.BOM_UTF8))
 
 
 def _parse(data: bytes, path: Path, cut: str | None) -> Salvaged:
     try:
-        fields = split_document(data)
-        if "traceEvents" not in fields:
-            raise InputError(f"{path} is not a trace: it has no traceEvents", hint=_hint(fields))
-        if "dsv4prof" in fields:
+        check_utf8(data)
+        whole = read_whole(data)
+        if whole is None:
+            raise InputError(f"{path} is not a trace: it has no traceEvents", hint=_hint(split_document(data)))
+        if "dsv4prof" in whole.fields:
             raise InputError(
                 f"{path} is a merged trace, not one rank's", hint="analyze it as it is, or merge the rank files"
             )
-        events, odd = decode_events(fields.pop("traceEvents"))
-        return Salvaged(events, fields, [Dropped(odd, "malformed event")] if odd else [], [], complete=True)
+        return whole
     except msgspec.ValidationError as error:
         raise InputError(f"{path} is not a trace: {error}", hint=HINT_NOT_A_TRACE) from error
     except NOT_JSON as error:
@@ -122,16 +139,17 @@ def _hint(fields: dict[str, msgspec.Raw]) -> str:
 
 
 def _assemble(path: Path, parts: Salvaged, cut: str | None, rank: int | None) -> RankTrace:
-    metadata = {key: msgspec.json.decode(raw) for key, raw in parts.fields.items() if len(bytes(raw)) > 0}
-    base_ns = _base(metadata)
+    metadata, unread = _metadata(parts.fields)
+    base_ns, odd_base = _base(metadata)
     reader = _Reader(base_ns)
     for event in parts.events:
         reader.take(event)
+    reader.close()
     if not reader.kept:
         raise InputError(f"{path}: no event in it could be read", hint=HINT_NOT_A_TRACE)
     identity = identify(str(path), metadata)
     chosen = rank if rank is not None else identity.rank
-    notes = list(parts.notes)
+    notes = [*parts.notes, *unread, *odd_base]
     if identity.note and rank is None:
         notes.append(identity.note)
     if cut or not parts.complete:
@@ -153,9 +171,23 @@ def _assemble(path: Path, parts: Salvaged, cut: str | None, rank: int | None) ->
     )
 
 
-def _base(metadata: dict[str, Any]) -> int:
+def _metadata(fields: dict[str, msgspec.Raw]) -> tuple[dict[str, Any], list[str]]:
+    """The top-level values, and a sentence for each that cannot be read."""
+    metadata: dict[str, Any] = {}
+    notes: list[str] = []
+    for key, raw in fields.items():
+        try:
+            metadata[key] = decode_value(raw)
+        except (*NOT_JSON, ValueError) as error:
+            notes.append(f"the value of {key[:_SHOWN]!r} was left out: {error}")
+    return metadata, notes
+
+
+def _base(metadata: dict[str, Any]) -> tuple[int, list[str]]:
     base = metadata.get("baseTimeNanoseconds", 0)
-    return base if isinstance(base, int) and not isinstance(base, bool) else 0
+    if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < MAX_NS:
+        return base, []
+    return 0, ["its base time is none that a clock shows; it was ignored"]
 
 
 class _Reader:
@@ -168,6 +200,7 @@ class _Reader:
         self.counters: list[Counter] = []
         self.flows: list[FlowPoint] = []
         self.asyncs: list[AsyncPoint] = []
+        self.edges: dict[Track, list[Edge]] = {}
         self.table = TrackTable()
         self.dropped: Tally[str] = Tally()
         self.names: dict[str, str] = {}
@@ -179,7 +212,7 @@ class _Reader:
     def take(self, event: WireEvent) -> None:
         ph = event.ph
         if ph == "M":
-            self.table.describe(event)
+            self._describe(event)
             return
         at_ns = nanoseconds(event.ts)
         if at_ns is None or at_ns < 0:
@@ -187,7 +220,7 @@ class _Reader:
             return
         track = self.table.track(event.pid, event.tid)
         name = self.names.setdefault(event.name, event.name)
-        args = event.args if len(event.args) else None
+        args = self._arguments(event.args)
         if ph == "X":
             self._slice(event, name, track, at_ns, args)
         elif ph in ("s", "t", "f"):
@@ -198,8 +231,32 @@ class _Reader:
             self.counters.append(Counter(name, track, at_ns + self.base_ns, args))
         elif ph in ("b", "n", "e") and event.id is not None:
             self.asyncs.append(AsyncPoint(ph, name, event.cat, track, at_ns + self.base_ns, event.id, args))
+        elif ph in ("B", "E"):
+            edge = Edge(ph == "B", at_ns + self.base_ns, name, event.cat, args)
+            self.edges.setdefault(track, []).append(edge)
         else:
             self.dropped[f"phase {ph!r} is not one that torch writes"] += 1
+
+    def close(self) -> None:
+        """What is known only at the end of the file: which begins have an end."""
+        slices, lost = pair(self.edges)
+        self.slices.extend(slices)
+        self.dropped.update(lost)
+
+    def _describe(self, event: WireEvent) -> None:
+        try:
+            self.table.describe(event)
+        except (*NOT_JSON, ValueError):
+            self.dropped["name or order of a track that cannot be read"] += 1
+
+    def _arguments(self, args: msgspec.Raw) -> msgspec.Raw | None:
+        """Arguments are an object or absent: what a viewer or an analysis would stumble over does not get in."""
+        if not len(args) or args == _NULL:
+            return None
+        if memoryview(args)[0] != _OBJECT_START or too_deep(args):
+            self.dropped["arguments that are no object, or nested too deep; their event was kept"] += 1
+            return None
+        return args
 
     def _slice(self, event: WireEvent, name: str, track: Track, at_ns: int, args: msgspec.Raw | None) -> None:
         dur_ns = nanoseconds(event.dur)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from dsv4prof.model.event import Track
 from dsv4prof.model.trace import TrackInfo
-from dsv4prof.trace.wire import WireEvent
+from dsv4prof.trace.wire import WireEvent, decode_value
 
 Key = int | str
 _PROCESS = {
@@ -16,6 +14,7 @@ _PROCESS = {
     "process_labels": ("process_labels", "labels"),
     "process_sort_index": ("process_sort", "sort_index"),
 }
+_MAX_SORT = 2**31
 _THREAD = {"thread_name": ("thread_name", "name"), "thread_sort_index": ("thread_sort", "sort_index")}
 
 
@@ -35,14 +34,19 @@ class TrackTable:
         return track
 
     def describe(self, event: WireEvent) -> None:
-        """Take a metadata event (phase M); kinds that no viewer shows are passed over."""
-        if not len(event.args):
+        """Take a metadata event (phase M); kinds that no viewer shows are passed over.
+
+        Raises ValueError when its arguments are no object that can be read.
+        """
+        if event.name not in _PROCESS and event.name not in _THREAD:
             return
-        args = msgspec.json.decode(event.args)
+        args = decode_value(event.args) if len(event.args) else {}
+        if not isinstance(args, dict):
+            raise ValueError("arguments that are no object")
         if event.name in _PROCESS:
             field, key = _PROCESS[event.name]
             self._process.setdefault(event.pid, {})[field] = _typed(field, args.get(key))
-        elif event.name in _THREAD:
+        else:
             field, key = _THREAD[event.name]
             self._thread.setdefault((event.pid, event.tid), {})[field] = _typed(field, args.get(key))
 
@@ -58,5 +62,5 @@ def _typed(field: str, value: object) -> str | int | None:
     if value is None:
         return None
     if field.endswith("_sort"):
-        return int(value) if isinstance(value, int | float) else None
+        return int(value) if isinstance(value, int | float) and -_MAX_SORT <= value < _MAX_SORT else None
     return str(value)

@@ -5,14 +5,22 @@
 
 from __future__ import annotations
 
+import re
+from codecs import getincrementaldecoder
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 
 ABSENT = msgspec.Raw()
 MAX_NS = 2**62
-# Older msgspec lets the codec's own error through.
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
+_MAX_US = MAX_NS // 1000
+# What a reader raises, at a depth that depends on how deep its own caller stands, is decided here instead.
+MAX_DEPTH = 100
+_CHUNK = 1 << 20
+_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+# Older msgspec lets the codec's own error through; too deep a nesting ends in a RecursionError.
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class WireEvent(msgspec.Struct, gc=False):
@@ -37,11 +45,44 @@ _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def nanoseconds(value: Decimal | None) -> int | None:
-    """Integer nanoseconds of decimal microseconds; None when absent, not finite or beyond 146 years."""
-    if value is None or not value.is_finite() or abs(value) > MAX_NS // 1000:
+def nanoseconds(value: Decimal | None, max_us: int = _MAX_US) -> int | None:
+    """Integer nanoseconds of decimal microseconds; None when absent, not finite or beyond a limit (146 years)."""
+    if value is None or not value.is_finite() or not -max_us <= value <= max_us:
         return None
     return round(value * 1000)
+
+
+def check_utf8(data: bytes) -> None:
+    """Raise UnicodeDecodeError unless the bytes are UTF-8: a reader that skips a value does not look at its text."""
+    if data.isascii():
+        return
+    decoder = getincrementaldecoder("utf-8")()
+    for start in range(0, len(data), _CHUNK):
+        decoder.decode(data[start : start + _CHUNK])
+    decoder.decode(b"", final=True)
+
+
+def too_deep(raw: bytes | msgspec.Raw) -> bool:
+    """Whether a value nests deeper than MAX_DEPTH, so that another reader may fail at it."""
+    if len(raw) <= 2 * MAX_DEPTH:
+        return False
+    text = bytes(raw)
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _BRACKET.finditer(text):
+        mark = text[token.start()]
+        depth += (mark in b"{[") - (mark in b"}]")
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def decode_value(raw: bytes | msgspec.Raw) -> Any:
+    """Any JSON value as Python's. Raises ValueError when a number in it is out of range or it nests too deep."""
+    if too_deep(raw):
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    return msgspec.json.decode(raw)
 
 
 def split_document(data: bytes) -> dict[str, msgspec.Raw]:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from dsv4prof.errors import InputError
 from dsv4prof.trace.load import load_rank
+from dsv4prof.trace.losses import losses
+from dsv4prof.trace.merge import merge
 from dsv4prof.trace.wire import decode_events, nanoseconds
 from traces import BASE_NS, document, flow, kernel, meta, op, write, x
 
@@ -182,3 +184,54 @@ def test_another_format_is_named(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         load_rank(tmp_path / "absent.json")
+
+
+def _edge(ph: str, name: str, ts: float, tid: int = 1) -> dict[str, object]:
+    return {"ph": ph, "name": name, "cat": "cpu_op", "pid": 1, "tid": tid, "ts": ts}
+
+
+def test_begins_and_ends_make_slices(tmp_path: Path) -> None:
+    events = [_edge("B", "outer", 1), _edge("B", "inner", 2), _edge("B", "other", 2.5, 2)]
+    events += [{"ph": "E", "pid": 1, "tid": 1, "ts": 3}, _edge("E", "outer", 5), _edge("E", "other", 6, 2)]
+    trace = load_rank(write(tmp_path / "rank0.json", events))
+    assert {(s.name, s.start_ns, s.dur_ns) for s in trace.slices} == {
+        ("outer", 1000, 4000),
+        ("inner", 2000, 1000),
+        ("other", 2500, 3500),
+    }
+    assert losses(trace) == []
+
+
+def test_a_begin_without_an_end_is_a_loss(tmp_path: Path) -> None:
+    trace = load_rank(write(tmp_path / "rank0.json", [op("a", 1, 2), _edge("B", "b", 1), _edge("E", "c", 1, 2)]))
+    assert losses(trace) == [
+        "1 left out: begin of a slice without its end",
+        "1 left out: end of a slice without its begin",
+    ]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1},
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": -1, "dur": 2},
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": "1e9999999", "dur": 2},
+        {"ph": "X", "name": ["a"], "pid": 1, "tid": 1, "ts": 1, "dur": 2},
+        {"ph": "?", "name": "a", "pid": 1, "tid": 1, "ts": 1},
+    ],
+)
+def test_an_event_that_was_left_out_is_a_loss(tmp_path: Path, event: dict[str, object]) -> None:
+    assert len(losses(load_rank(write(tmp_path / "rank0.json", [op("a", 1, 2), event])))) == 1
+
+
+def test_an_arrow_end_of_a_call_that_launched_nothing_is_no_loss(tmp_path: Path) -> None:
+    trace = merge([load_rank(write(tmp_path / "rank0.json", [op("a", 1, 2), flow("f", 5, 1)]))])
+    assert len(trace.ranks[0].trace.dropped) == 1
+    assert losses(trace.ranks[0].trace) == []
+
+
+@pytest.mark.parametrize("base", [10**20, -5, "soon", 1.5])
+def test_a_base_time_that_no_clock_shows_is_ignored_and_noted(tmp_path: Path, base: object) -> None:
+    trace = load_rank(write(tmp_path / "rank0.json", {"baseTimeNanoseconds": base, "traceEvents": [op("a", 1, 2)]}))
+    assert (trace.base_ns, trace.slices[0].start_ns) == (0, 1000)
+    assert losses(trace) == ["its base time is none that a clock shows; it was ignored"]
