@@ -16,6 +16,7 @@ import msgspec
 Kind = Literal["step", "phase", "span", "accepted"]
 _HEAD = re.compile(r"^dsv4\.(step#(?P<index>\d+)|phase (?P<phase>\w+)|span (?P<span>[\w.\-]+)|accepted)(?= |$)")
 _FIELD = re.compile(r" ([a-z_]+)=([\w.\-]+)")
+_MAX_DIGITS = 18
 _UNSAFE = re.compile(r"[^\w.\-]+", re.ASCII)
 
 
@@ -28,7 +29,15 @@ class Annotation(msgspec.Struct, frozen=True):
 
     def integer(self, key: str) -> int | None:
         value = self.fields.get(key)
-        return int(value) if value is not None and value.isdecimal() else None
+        return None if value is None else whole_number(value)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that digits in a name stand for; None for other text, and for more digits than any count has.
+
+    Python refuses to convert some thousands of digits, so a damaged name must not get that far.
+    """
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 def _word(value: object) -> str:

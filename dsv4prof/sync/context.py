@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from dsv4prof.model.annotation import parse_annotation
+from dsv4prof.model.annotation import parse_annotation, whole_number
 from dsv4prof.trace.index import RankIndex
 from dsv4prof.trace.vendor import HOST_OP_CATEGORIES, RANGE_CATEGORIES
 
@@ -76,9 +76,10 @@ def context_of(rank: RankIndex, index: int) -> Context:
 def user_frame(name: str) -> Frame | None:
     """The function that a python_function slice names, unless it belongs to torch or the standard library."""
     match = _FRAME.match(name)
-    if match is None or _is_library(match["file"]):
+    line = whole_number(match["line"]) if match else None
+    if match is None or line is None or _is_library(match["file"]):
         return None
-    return Frame(match["file"], int(match["line"]), match["function"])
+    return Frame(match["file"], line, match["function"])
 
 
 def plain_range(name: str) -> str:
@@ -98,4 +99,4 @@ def _is_library(file: str) -> bool:
         return True
     if path.is_absolute():
         return "/lib/python3" in file and "-packages/" not in file
-    return path.parts[0].removesuffix(".py") in sys.stdlib_module_names
+    return bool(path.parts) and path.parts[0].removesuffix(".py") in sys.stdlib_module_names

@@ -7,6 +7,7 @@ The importer closes slices by time on each (pid, tid) and drops one that overlap
 from __future__ import annotations
 
 from decimal import Decimal
+from math import isfinite
 from operator import itemgetter
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def _importer_ns(value: Decimal | None) -> int | None:
     if value is None or not value.is_finite():
         return None
     number = float(value)
+    if not isfinite(number):
+        return None
     return int(value) * 1000 if number.is_integer() else round(number * 1000.0)
 
 

@@ -33,7 +33,7 @@ def distributed_info(metadata: dict[str, Any]) -> dict[str, Any]:
     if isinstance(info, str):
         try:
             info = msgspec.json.decode(info)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return {}
     return info if isinstance(info, dict) else {}
 

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 
+from dsv4prof.model.annotation import whole_number
 from dsv4prof.model.event import Slice, Track
 from dsv4prof.model.trace import MergedRank, MergedTrace, MergedTrack, StepSpan
 from dsv4prof.trace.lanes import by_track
@@ -21,6 +22,7 @@ class _Correlated(msgspec.Struct):
     correlation: int | str | None = None
 
 
+_MAX_CORRELATION = 2**64
 _CORRELATED = msgspec.json.Decoder(_Correlated)
 
 
@@ -145,9 +147,12 @@ class RankIndex:
         args = self.slices[index].args
         if args is None:
             return None
-        value = _CORRELATED.decode(args).correlation
-        number = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else 0
-        return number or None
+        try:
+            value = _CORRELATED.decode(args).correlation
+        except msgspec.ValidationError:
+            return None
+        number = whole_number(value) if isinstance(value, str) else value
+        return number if number and abs(number) < _MAX_CORRELATION else None
 
     @cached_property
     def gpu_by_correlation(self) -> dict[int, list[int]]:

@@ -61,7 +61,7 @@ def merge(traces: Iterable[RankTrace]) -> MergedTrace:
     for trace in ordered:
         ranks.append(_merge_rank(trace, next_pid))
         next_pid += len(ranks[-1].pids)
-    return MergedTrace(ranks, _origin(ordered), fit_clocks(ordered), _missing(ordered))
+    return MergedTrace(ranks, _origin([rank.trace for rank in ranks]), fit_clocks(ordered), _missing(ordered))
 
 
 def _merge_rank(trace: RankTrace, first_pid: int) -> MergedRank:

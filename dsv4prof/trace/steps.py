@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from dsv4prof.model.annotation import Annotation, parse_annotation
+from dsv4prof.model.annotation import Annotation, parse_annotation, whole_number
 from dsv4prof.model.event import Slice
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.trace import PhaseSpan, StepSpan
@@ -82,7 +82,7 @@ def _accepted(event: Slice, note: Annotation) -> Accepted | None:
 
 
 def _own_step(event: Slice, note: Annotation, rank: int) -> StepSpan:
-    index = int(note.subject) if note.subject.isdecimal() else 0
+    index = whole_number(note.subject) or 0
     return StepSpan(
         rank, index, event.start_ns, event.end_ns, (), note.integer("requests") or 0, None, note.fields.get("kind", "")
     )
@@ -109,14 +109,17 @@ def _execute(event: Slice) -> PhaseSpan | None:
     match = _EXECUTE.match(event.name)
     if match is None:
         return None
-    phase = Phase.PREFILL if int(match["context"]) else Phase.DECODE
-    requests = int(match["context"]) + int(match["generation"])
-    return PhaseSpan(phase, event.start_ns, event.end_ns, None, f"{event.name} bs={requests}")
+    context, generation = whole_number(match["context"]), whole_number(match["generation"])
+    if context is None or generation is None:
+        return None
+    phase = Phase.PREFILL if context else Phase.DECODE
+    return PhaseSpan(phase, event.start_ns, event.end_ns, None, f"{event.name} bs={context + generation}")
 
 
 def _profiler_step(event: Slice, rank: int) -> StepSpan | None:
     match = _PROFILER_STEP.match(event.name)
-    return None if match is None else StepSpan(rank, int(match[1]), event.start_ns, event.end_ns)
+    number = whole_number(match[1]) if match else None
+    return None if number is None else StepSpan(rank, number, event.start_ns, event.end_ns)
 
 
 def _group_forwards(forwards: list[PhaseSpan], rank: int) -> list[StepSpan]:
@@ -148,7 +151,8 @@ def _step_of(group: list[PhaseSpan], index: int, rank: int) -> StepSpan:
     requests = _REQUESTS.search(group[0].label)
     kind = "prefill" if group[0].phase is Phase.PREFILL else "decode"
     end = max(phase.end_ns for phase in group)
-    return StepSpan(rank, index, group[0].start_ns, end, tuple(group), int(requests[1]) if requests else 0, None, kind)
+    count = whole_number(requests[1]) if requests else None
+    return StepSpan(rank, index, group[0].start_ns, end, tuple(group), count or 0, None, kind)
 
 
 def _nest(steps: list[StepSpan], phases: list[PhaseSpan | None] | list[PhaseSpan]) -> list[StepSpan]:

@@ -5,6 +5,7 @@ Events come back on their own tracks, lanes undone, with absolute times: merging
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
 from dsv4prof.trace.load import paused_gc, read_head, read_text
 from dsv4prof.trace.merge import merge
-from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
+from dsv4prof.trace.wire import MAX_NS, NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
 from dsv4prof.trace.write import MERGED_SCHEMA
 
 _HEAD_BYTES = 1024
@@ -84,6 +85,14 @@ def _take_apart(events: list[WireEvent], header: _Header, origin_ns: int) -> lis
     return [builder.trace() for builder in builders]
 
 
+def _exact(value: Decimal | None) -> int:
+    """Two ranks can lie twice as far apart as any time in one file."""
+    ns = nanoseconds(value, 2 * MAX_NS)
+    if ns is None:
+        raise ValueError(f"a time of {value} us")
+    return ns
+
+
 class _Builder:
     def __init__(self, header: _RankHeader, origin_ns: int) -> None:
         self.header = header
@@ -98,10 +107,10 @@ class _Builder:
 
     def take(self, event: WireEvent) -> None:
         track: Track = self.source[int(event.pid), int(event.tid)]
-        at_ns = (nanoseconds(event.ts) or 0) + self.origin_ns
+        at_ns = _exact(event.ts) + self.origin_ns
         args = event.args if len(event.args) else None
         if event.ph == "X":
-            self.slices.append(Slice(event.name, event.cat, track, at_ns, nanoseconds(event.dur) or 0, args))
+            self.slices.append(Slice(event.name, event.cat, track, at_ns, _exact(event.dur), args))
         elif event.ph == "i":
             self.instants.append(Instant(event.name, event.cat, track, at_ns, event.s, args))
         elif event.ph == "C":
