@@ -44,6 +44,8 @@ def load_checkpoint(
         for name, spec in tensor_specs(config).items():
             if is_local(spec, rank=tp_rank, size=tp_size, num_experts=config.n_routed_experts):
                 values = _read(source, name, spec, config.weight_block_size)
+                if spec.integer:
+                    _require_experts(name, values, config.n_routed_experts)
                 part = shard(values, spec.split, rank=tp_rank, size=tp_size)
                 weights[name] = part.to(_target_dtype(spec, dtype))
     return config, weights
@@ -98,8 +100,18 @@ def _read(source: CheckpointFiles | _Memory, name: str, spec: TensorSpec, block:
 
 def _read_scale(source: CheckpointFiles | _Memory, name: str, shape: tuple[int, int]) -> torch.Tensor:
     scale = source.read(name)
+    if scale.dtype not in _BYTES and not scale.is_floating_point():
+        raise EngineError(
+            f"tensor {name} is stored as {_dtype_name(scale)}, which is no scale",
+            hint="scales are float8_e8m0fnu, its raw bytes as uint8 or int8, or floats",
+        )
     _require_shape(name, scale, shape)
     return scale
+
+
+def _require_experts(name: str, experts: torch.Tensor, count: int) -> None:
+    if experts.numel() and (int(experts.min()) < 0 or int(experts.max()) >= count):
+        raise EngineError(f"tensor {name} names experts outside 0 to {count - 1}", hint=_SHAPE_HINT)
 
 
 def _require_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:

@@ -192,6 +192,21 @@ def test_a_dtype_that_makes_no_sense_is_named(tmp_path, tensors):
     assert f"{HEAD_SINK} is stored as int32" in refusal(write(tmp_path, wrong))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
+def test_scales_that_are_neither_bytes_nor_numbers_are_named_with_their_dtype(tmp_path, quantised, dtype):
+    for name in ("layers.2.attn.wkv.scale", "layers.1.ffn.experts.3.w2.scale"):
+        wrong = quantised | {name: quantised[name].view(torch.uint8).to(dtype)}
+        message = refusal(write(tmp_path, wrong, config=GOLDEN / "quant"))
+        assert f"{name} is stored as {str(dtype).removeprefix('torch.')}" in message
+
+
+@pytest.mark.parametrize("offset", [-8, 8])
+def test_experts_that_do_not_exist_are_refused(tmp_path, tensors, offset):
+    name = "layers.0.ffn.gate.tid2eid"
+    wrong = tensors | {name: tensors[name] + offset}
+    assert f"{name} names experts outside 0 to 7" in refusal(write(tmp_path, wrong))
+
+
 def test_transformers_names_get_a_hint(tmp_path, tensors):
     write(tmp_path, {f"model.{name}": tensor for name, tensor in tensors.items()})
     with pytest.raises(EngineError) as caught:
