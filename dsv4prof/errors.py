@@ -40,11 +40,14 @@ class LifetimeError(Dsv4profError):
 
 
 class MissingExtraError(Dsv4profError):
-    """An optional package is needed and absent; the hint names the extra to install."""
+    """An optional package is needed and absent.
+
+    The command that installs it is in the message as well: a library's caller sees only that in a traceback.
+    """
 
     def __init__(self, package: str, extra: str, *, purpose: str) -> None:
-        message = f"{purpose} needs the package {package!r}, which is not installed"
-        super().__init__(message, hint=f"pip install 'dsv4prof[{extra}]'")
+        install = f"pip install 'dsv4prof[{extra}]'"
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed: {install}", hint=install)
 
 
 class RankFailedError(Dsv4profError):
