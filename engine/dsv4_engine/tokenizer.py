@@ -43,7 +43,10 @@ class FileTokenizer:
         self._tokenizer, self._bos = tokenizer, bos_token_id
 
     def encode(self, text: str) -> list[int]:
-        ids = list(self._tokenizer.encode(text).ids)
+        try:
+            ids = list(self._tokenizer.encode(text).ids)
+        except Exception as error:  # the package has no error type of its own
+            raise EngineError(f"{_FILE} cannot encode the prompt: {error}", hint="download the file again") from error
         return ids if ids[:1] == [self._bos] else [self._bos, *ids]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -53,7 +56,7 @@ class FileTokenizer:
 def load_tokenizer(model: Path | str, config: ModelConfig) -> Tokenizer:
     """The tokenizer of a checkpoint folder, else bytes; EngineError where the vocabulary is too small for bytes."""
     path = Path(model) / _FILE
-    if path.is_file():
+    if path.exists():
         return FileTokenizer(_read(path), bos_token_id=config.bos_token_id)
     specials = max(config.bos_token_id, *config.eos_token_ids) + 1
     if specials + _BYTES > config.vocab_size:

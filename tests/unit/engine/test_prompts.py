@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -75,8 +76,25 @@ def test_a_checkpoint_s_own_tokenizer_comes_first(tmp_path, config, adds_begin):
     assert tokenizer.decode([0, 5, 6]) == "helloworld"
 
 
-def test_a_damaged_tokenizer_file(tmp_path, config):
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": null}', "[" * 100_000])
+def test_a_damaged_tokenizer_file(tmp_path, config, text):
     pytest.importorskip("tokenizers")
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(EngineError, match=r"tokenizer\.json is no tokenizer"):
         load_tokenizer(tmp_path, config)
+
+
+def test_a_tokenizer_that_is_a_folder_is_not_replaced_by_bytes(tmp_path, config):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(EngineError, match=r"tokenizer\.json cannot be read"):
+        load_tokenizer(tmp_path, config)
+
+
+def test_a_tokenizer_that_fails_on_a_text(tmp_path, config):
+    pytest.importorskip("tokenizers")
+    model = {"type": "WordLevel", "vocab": {"hello": 5}, "unk_token": "absent"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    tokenizer = load_tokenizer(tmp_path, config)
+    with pytest.raises(EngineError, match=r"tokenizer\.json cannot encode"):
+        tokenizer.encode("unknown")
