@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dsv4prof.errors import LifetimeError, MissingExtraError, OutputError
 from dsv4prof.recorder.backends import Remains
+from dsv4prof.recorder.backends.guard import KinetoGuard, refuse_foreign
 from dsv4prof.recorder.marks import step_name
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.repair import json_fault, repair_names
@@ -42,10 +44,11 @@ class KinetoBackend:
         self._profiler: Any = None
         self._mark: Any = None
         self._running = False
+        self._guard = KinetoGuard(self._torch)
 
     def warm_up(self) -> None:
         """Kineto's first start in a process takes over a second, later ones half a millisecond."""
-        self._refuse_foreign()
+        refuse_foreign(self._torch)
         if KinetoBackend._warm:
             return
         throwaway = self._torch.profiler.profile(activities=self._activities())
@@ -55,7 +58,7 @@ class KinetoBackend:
         KinetoBackend._warm = True
 
     def prepare(self) -> None:
-        self._refuse_foreign()
+        refuse_foreign(self._torch)
         profiler = self._torch.profiler.profile(
             activities=self._activities(),
             record_shapes=self._plan.record_shapes,
@@ -66,9 +69,9 @@ class KinetoBackend:
         profiler.preset_metadata_json("dsv4prof_rank", json.dumps(self._metadata))
         self._profiler = profiler
         profiler.prepare_trace()
+        self._guard.close(profiler.profiler)
 
     def start(self) -> None:
-        self._refuse_foreign()
         self._profiler.start_trace()
         self._running = True
 
@@ -84,6 +87,13 @@ class KinetoBackend:
         assert self._running, "the manager stops what it started"
         self.mark(None)
         self._running = False
+        if not self._torch.autograd._profiler_enabled():
+            # To stop or export what is not ours any more crashes; the process's flag would refuse all that come later.
+            self._torch.autograd.profiler._run_on_profiler_stop()
+            raise LifetimeError(
+                "somebody else ended the recording: Kineto was switched off before its stop",
+                hint="leave torch's profilers alone while dsv4prof records",
+            )
         self._profiler.stop_trace()
 
     def export(self, path: Path) -> None:
@@ -103,14 +113,14 @@ class KinetoBackend:
         )
 
     def release(self) -> list[Remains]:
+        if self._running:
+            # Dropped while it runs, Kineto would stay on for the rest of the process.
+            with suppress(LifetimeError):
+                self.stop()
+        self._guard.open()
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return []
-        if self._running:
-            # Dropped while it runs, Kineto would stay on for the rest of the process.
-            self.mark(None)
-            self._running = False
-            profiler.stop_trace()
         remains = [Remains("torch.profiler.profile", weakref.ref(profiler))]
         inner = getattr(profiler, "profiler", None)
         for label, owner in (("autograd profiler", inner), ("kineto results", getattr(inner, "kineto_results", None))):
@@ -139,19 +149,6 @@ class KinetoBackend:
                 "there is no accelerator here that torch can trace", hint="record with activities='auto' or 'cpu'"
             )
         return [cpu, *gpu]
-
-    def _refuse_foreign(self) -> None:
-        """Two profilers at once crash the process at export; torch itself does not object.
-
-        `_profiler_enabled` knows this thread only; the flag beside it is the process's, as old as torch.profiler's
-        hooks.
-        """
-        elsewhere = getattr(self._torch.autograd.profiler, "_is_profiler_enabled", False)
-        if self._torch.autograd._profiler_enabled() or elsewhere:
-            raise LifetimeError(
-                "another torch profiler is already recording in this process",
-                hint="stop it first: two at once end in a crash or in one lost trace",
-            )
 
 
 def _device_present(torch: Any, activity: Any) -> bool:
