@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,9 +20,22 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    import re
-
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_tutorials_own_program_gets_its_phases_analysed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="the engine extra is not installed")
+    from dsv4prof.api import analyze
+
+    program = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL)[-1]
+    monkeypatch.chdir(tmp_path)
+    exec(
+        program,
+        {"batches": range(20), "draft": abs, "build_metadata": max, "verify": lambda *_: range(9)},
+    )
+    report = analyze(["latest"])
+    assert set(report.data["phases"]) == {"draft", "target_verify", "idle"}
+    assert report.data["accept_length"] == 9 / 4
