@@ -9,6 +9,7 @@ from dsv4prof.rules import get
 from dsv4prof.trace.index import RankIndex, TraceIndex
 from dsv4prof.trace.vendor import is_launch
 
+_HOUR_NS = 3600 * 10**9
 NO_COST = "not a matter of time"
 
 
@@ -17,6 +18,7 @@ def analyze_quality(index: TraceIndex) -> Analysis:
     findings: list[Finding] = []
     for rank in index.ranks:
         findings += [*_file(rank.merged.trace), *_records(rank)]
+    findings += _clocks(index)
     missing = index.merged.missing_ranks
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
@@ -40,6 +42,37 @@ def _file(trace: RankTrace) -> list[Finding]:
             message = f"rank {rank}: {dropped.count:,} left out: {dropped.reason}"
             found.append(_finding("DSV402", message, rank=rank, count=dropped.count, reason=dropped.reason))
     return found
+
+
+def _clocks(index: TraceIndex) -> list[Finding]:
+    """Ranks whose window lies more than an hour away from where most ranks are."""
+    windows = [
+        (min(s.start_ns for s in rank.slices), max(s.end_ns for s in rank.slices), rank.rank)
+        for rank in index.ranks
+        if rank.slices
+    ]
+    groups: list[list[tuple[int, int, int]]] = []
+    reached = 0
+    for window in sorted(windows):
+        if not groups or window[0] - reached > _HOUR_NS:
+            groups.append([])
+        groups[-1].append(window)
+        reached = max(reached, window[1])
+    if len(groups) < 2:
+        return []
+    most = max(groups, key=len)
+    low, high = most[0][0], max(end for _, end, _ in most)
+    apart = sorted((rank, max(low - end, start - high)) for g in groups if g is not most for start, end, rank in g)
+    return [
+        _finding(
+            "DSV505",
+            f"rank {rank}: its times lie {gap / _HOUR_NS:,.0f} hours from those of rank {most[0][2]}; "
+            "clocks cannot be compared",
+            rank=rank,
+            gap_ns=gap,
+        )
+        for rank, gap in apart
+    ]
 
 
 def _records(rank: RankIndex) -> list[Finding]:

@@ -37,4 +37,12 @@ RULES = (
         doc="The rank died, was interrupted or failed; its record in the session says which. What it had recorded is "
         "kept, and figures that compare ranks cover different windows.",
     ),
+    Rule(
+        code="DSV505",
+        name="clocks-apart",
+        severity=Severity.WARNING,
+        summary="a rank's times lie hours away from those of the other ranks",
+        doc="Its file has lost its base time, or its host's clock is wrong, or it belongs to another recording. On one "
+        "axis such ranks do not meet, viewers lose digits of their times, and nothing that compares them is true.",
+    ),
 )

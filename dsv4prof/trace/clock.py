@@ -21,8 +21,10 @@ def fit_clocks(traces: list[RankTrace]) -> list[ClockFit]:
         return []
     ends = [_collective_ends(trace) for trace in traces]
     reference = ends[0]
-    first = ClockFit(traces[0].coordinates.rank, 0, None, 0, 0, "reference rank")
-    return [first, *(_fit(trace, reference, own) for trace, own in zip(traces[1:], ends[1:], strict=True))]
+    others = [_fit(trace, reference, own) for trace, own in zip(traces[1:], ends[1:], strict=True)]
+    # The reference is off by nothing from itself, which says nothing while no other rank is measured against it.
+    residual = 0 if any(fit.matches for fit in others) else None
+    return [ClockFit(traces[0].coordinates.rank, 0, None, residual, 0, "reference rank"), *others]
 
 
 def _fit(trace: RankTrace, reference: dict[str, list[int]], own: dict[str, list[int]]) -> ClockFit:

@@ -13,18 +13,20 @@ import msgspec
 
 from dsv4prof.model.session import RankCoordinates
 
+# More ranks than any job has had; a number above it is damage, and a list of those that are missing would fill memory.
+_MAX_RANKS = 1_000_000
 _RANK = re.compile(r"(?:^|[^A-Za-z])rank[-_.]?(?P<rank>\d+)(?:[-_]?of[-_]?(?P<world>\d+))?(?!\d)", re.IGNORECASE)
 _SGLANG = re.compile(r"-(TP|DP|PP|EP)-(\d+)(?=[-.])")
 _VLLM = re.compile(r"(?:^|_)(tp|dp|pp|ep)(\d+)(?=[_.])")
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Coordinates, or None as `rank` when neither name nor content says; `note` tells of a contradiction."""
+    """Coordinates, or None as `rank` when neither name nor content says; `notes` tell of contradictions."""
 
     rank: int | None
     world_size: int | None
     groups: dict[str, int]
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def distributed_info(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -44,14 +46,18 @@ def identify(path: str, metadata: dict[str, Any]) -> Identity:
     named, named_world, groups = _from_name(name)
     info = distributed_info(metadata)
     told, told_world = _integer(info.get("rank")), _integer(info.get("world_size"))
+    notes = [f"its rank {rank} cannot be; it was ignored" for rank in (named, told) if rank and rank >= _MAX_RANKS]
+    named, told = (None if rank is not None and rank >= _MAX_RANKS else rank for rank in (named, told))
     rank = told if named is None else named
     world = told_world if told_world and told_world > 1 else named_world
     if world is None and not rank:
         world = told_world
-    note = None
     if named is not None and told is not None and named != told and (told_world or 0) > 1:
-        note = f"the file's name says rank {named}, its content rank {told}; the name was believed"
-    return Identity(rank, world, groups, note)
+        notes.append(f"the file's name says rank {named}, its content rank {told}; the name was believed")
+    if world is not None and not (rank or 0) < world <= _MAX_RANKS:
+        notes.append(f"its world size {world} cannot be for rank {rank or 0}; it was ignored")
+        world = None
+    return Identity(rank, world, groups, tuple(notes))
 
 
 def coordinates(identity: Identity, rank: int, metadata: dict[str, Any]) -> RankCoordinates:

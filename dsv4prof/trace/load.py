@@ -150,8 +150,8 @@ def _assemble(path: Path, parts: Salvaged, cut: str | None, rank: int | None) ->
     identity = identify(str(path), metadata)
     chosen = rank if rank is not None else identity.rank
     notes = [*parts.notes, *unread, *odd_base]
-    if identity.note and rank is None:
-        notes.append(identity.note)
+    if rank is None:
+        notes += identity.notes
     if cut or not parts.complete:
         notes.append(f"file ends early ({cut or 'the JSON is cut'}): {len(parts.events):,} whole events kept")
     return RankTrace(

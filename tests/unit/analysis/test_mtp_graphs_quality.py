@@ -129,3 +129,13 @@ def test_a_mended_file_says_what_was_mended(tmp_path: Path) -> None:
     (finding,) = analyze_quality(TraceIndex(trace)).findings
     assert (finding.code, finding.severity) == ("DSV404", Severity.WARNING)
     assert finding.message == "rank 0: raw control characters in strings were replaced by spaces"
+
+
+def test_a_rank_without_its_base_time_is_hours_away(tmp_path: Path) -> None:
+    based = [write(tmp_path / f"rank{n}.json", document([op("a", n, 1)])) for n in (1, 2)]
+    bare = write(tmp_path / "rank0.json", {"traceEvents": [op("a", 1, 1)]})
+    (finding,) = analyze_quality(TraceIndex(merge([load_rank(path) for path in (bare, *based)]))).findings
+    assert (finding.code, finding.evidence["rank"]) == ("DSV505", 0)
+    assert finding.message.endswith("hours from those of rank 1; clocks cannot be compared")
+    close = [write(tmp_path / f"rank{n}.json", document([op("a", n * 1e9, 1)])) for n in (0, 1)]
+    assert analyze_quality(TraceIndex(merge([load_rank(path) for path in close]))).findings == []

@@ -235,3 +235,23 @@ def test_a_base_time_that_no_clock_shows_is_ignored_and_noted(tmp_path: Path, ba
     trace = load_rank(write(tmp_path / "rank0.json", {"baseTimeNanoseconds": base, "traceEvents": [op("a", 1, 2)]}))
     assert (trace.base_ns, trace.slices[0].start_ns) == (0, 1000)
     assert losses(trace) == ["its base time is none that a clock shows; it was ignored"]
+
+
+@pytest.mark.parametrize(
+    ("name", "info", "rank", "world", "notes"),
+    [
+        ("a.json", {"rank": 0, "world_size": 300_000_000}, 0, None, ["its world size 300000000 cannot be"]),
+        ("a.json", {"rank": 3, "world_size": 2}, 3, None, ["its world size 2 cannot be for rank 3"]),
+        ("a.json", {"rank": 10**20, "world_size": 4}, 0, 4, ["its rank 100000000000000000000 cannot be"]),
+        ("rank20261129210000.json", {"rank": 1, "world_size": 4}, 1, 4, ["its rank 20261129210000 cannot be"]),
+        ("rank3.json", {"rank": 0, "world_size": 1}, 3, None, []),
+    ],
+)
+def test_numbers_of_ranks_that_cannot_be_are_ignored_and_noted(
+    tmp_path: Path, name: str, info: dict[str, int], rank: int, world: int | None, notes: list[str]
+) -> None:
+    path = write(tmp_path / name, {"distributedInfo": info, "traceEvents": [op("a", 1, 2)]})
+    trace = load_rank(path)
+    assert (trace.coordinates.rank, trace.coordinates.world_size) == (rank, world)
+    assert [found.startswith(note) for found, note in zip(trace.notes, notes, strict=True)] == [True] * len(notes)
+    assert len(merge([trace]).missing_ranks) < 4

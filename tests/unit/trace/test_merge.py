@@ -255,3 +255,10 @@ def test_large_offsets_are_written_to_the_nanosecond(tmp_path: Path) -> None:
     trace = merged(tmp_path, [op("a", 0, 1), op("b", 7_776_000_000_000.001, 0.003)])
     text = igzip.decompress(write_chrome_json(trace, tmp_path / "m.json.gz").read_bytes())
     assert b'"ts":7776000000000.001,"dur":0.003' in text
+
+
+def test_a_residual_is_given_only_where_something_was_matched(tmp_path: Path) -> None:
+    gathered = note("gloo:all_reduce", 5, 2)
+    assert [fit.residual_ns for fit in merged(tmp_path, [gathered]).clocks] == [None]
+    assert [fit.residual_ns for fit in merged(tmp_path, [gathered], [op("a", 1, 2)]).clocks] == [None, None]
+    assert [fit.residual_ns for fit in merged(tmp_path, [gathered], [gathered]).clocks] == [0, 0]
