@@ -53,11 +53,13 @@ class CacheLayout:
         spare = shape.num_draft_tokens - 1
         ratios = sorted(set(config.compress_ratios) - {SLIDING})
         max_positions = shape.context_len + shape.num_draft_tokens
+        # Rows that a context cannot fill are neither kept nor read: a window may be far longer than any request.
+        window = min(config.sliding_window, max_positions)
         return cls(
             num_slots=shape.max_requests,
             max_positions=max_positions,
-            window=config.sliding_window,
-            window_ring=config.sliding_window + spare,
+            window=window,
+            window_ring=min(window + spare, max_positions),
             entries={ratio: max_positions // ratio + 1 for ratio in ratios},
             state_ring={ratio: _power_of_two(compressor_span(ratio) + spare) for ratio in ratios},
         )

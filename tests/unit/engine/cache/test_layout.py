@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 from dsv4_engine.cache.layout import CacheLayout, CacheShape, compressor_span
@@ -18,6 +21,16 @@ def test_rings_have_room_for_a_rejected_draft():
     layout = plan(num_draft_tokens=4)
     assert layout.window_ring == layout.window + 3
     assert layout.state_ring == {4: 16, 128: 256}
+
+
+@pytest.mark.parametrize(
+    ("sliding_window", "window", "ring"),
+    [(1_000_000, 260, 260), (261, 260, 260), (259, 259, 260), (258, 258, 260), (257, 257, 260), (256, 256, 259)],
+)
+def test_a_window_costs_no_more_rows_than_the_context_has_positions(sliding_window, window, ring):
+    config = replace(tiny_config(), sliding_window=sliding_window)
+    layout = CacheLayout.plan(config, CacheShape(max_requests=3, context_len=256, num_draft_tokens=4))
+    assert (layout.max_positions, layout.window, layout.window_ring) == (260, window, ring)
 
 
 def test_without_drafts_rings_are_as_small_as_the_spans():
