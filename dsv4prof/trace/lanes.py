@@ -48,6 +48,26 @@ def _nests(stack: list[int], start: int, end: int) -> bool:
     return not stack or end <= stack[-1]
 
 
+def innermost_at(slices: list[Slice], indexes: list[int], times: Iterable[int]) -> dict[int, int]:
+    """For each time the slice of a track that was opened last and is still open; `indexes` parents first.
+
+    That is the one to which an arrow at this time belongs, whichever lane it went to. A slice is open at its start,
+    and no longer at its end.
+    """
+    found: dict[int, int] = {}
+    stack: list[int] = []
+    place = 0
+    for at in sorted(times):
+        while place < len(indexes) and slices[indexes[place]].start_ns <= at:
+            stack.append(indexes[place])
+            place += 1
+        while stack and slices[stack[-1]].end_ns <= at and slices[stack[-1]].start_ns < at:
+            stack.pop()
+        if stack:
+            found[at] = stack[-1]
+    return found
+
+
 def assign_lanes(
     slices: list[Slice], tracks: dict[Track, list[int]], lane_tid: Callable[[Track, int], int]
 ) -> dict[int, int]:

@@ -18,7 +18,7 @@ from isal import isal_zlib
 from dsv4prof.errors import OutputError
 from dsv4prof.model.event import Instant, Track
 from dsv4prof.model.trace import MergedRank, MergedTrace
-from dsv4prof.trace.lanes import by_track
+from dsv4prof.trace.lanes import by_track, innermost_at
 
 MERGED_SCHEMA = "dsv4prof.merged/1"
 _CHUNK = 1 << 20
@@ -148,6 +148,7 @@ class _RankWriter:
         self.place = {row.source: b'"pid":%d,"tid":%d' % (row.pid, row.tid) for row in rank.rows if row.lane == 1}
         self.pid = {row.source: row.pid for row in rank.rows}
         self.instants = [point for point in rank.trace.instants if not is_window_marker(point)]
+        self.tracks = by_track(rank.trace.slices)
         self.text: dict[str, bytes] = {}
 
     def lines(self) -> Iterator[bytes]:
@@ -193,7 +194,7 @@ class _RankWriter:
     def _slices(self) -> Iterator[bytes]:
         """Parents before children on every track: Perfetto keeps file order among equal times."""
         slices, lanes = self.trace.slices, self.rank.lanes
-        for track, indexes in by_track(slices).items():
+        for track, indexes in self.tracks.items():
             place = self.place[track]
             for index in indexes:
                 event = slices[index]
@@ -236,7 +237,7 @@ class _RankWriter:
             )
 
     def _flows(self) -> Iterator[bytes]:
-        moved = self._moved_starts()
+        moved = self._moved_ends()
         for point in self.trace.flows:
             assert isinstance(point.id, int), "merge gives every flow an integer id"
             yield b'{"ph":%b,"id":%d,"cat":%b,"name":%b,%b,"ts":%b%b}' % (
@@ -249,12 +250,19 @@ class _RankWriter:
                 b"" if point.binding is None else b',"bp":' + self._word(point.binding),
             )
 
-    def _moved_starts(self) -> dict[tuple[Track, int], bytes]:
-        """Where an arrow must end whose slice went to a lane."""
-        slices = self.trace.slices
+    def _moved_ends(self) -> dict[tuple[Track, int], bytes]:
+        """Where an arrow must begin or end whose slice went to a lane."""
+        slices, lanes = self.trace.slices, self.rank.lanes
+        split = {slices[index].track for index in lanes}
+        times: dict[Track, set[int]] = {}
+        for point in self.trace.flows:
+            if point.track in split:
+                times.setdefault(point.track, set()).add(point.at_ns)
         return {
-            (slices[index].track, slices[index].start_ns): b'"pid":%d,"tid":%d' % (self.pid[slices[index].track], tid)
-            for index, tid in self.rank.lanes.items()
+            (track, at): b'"pid":%d,"tid":%d' % (self.pid[track], lanes[index])
+            for track, own in times.items()
+            for at, index in innermost_at(slices, self.tracks[track], own).items()
+            if index in lanes
         }
 
 

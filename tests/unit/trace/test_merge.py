@@ -122,6 +122,16 @@ def test_an_arrow_follows_its_slice_to_the_lane(tmp_path: Path) -> None:
     assert _by_phase(content, "f")[0]["tid"] == next(e for e in _by_phase(content, "X") if e["name"] == "b")["tid"]
 
 
+@pytest.mark.parametrize(("at", "slice_name"), [(50, "b"), (60, "b"), (95, "a"), (120, "a"), (20, "outer")])
+def test_an_arrow_begins_at_the_slice_that_was_opened_last(tmp_path: Path, at: float, slice_name: str) -> None:
+    slices = [op("outer", 0, 100), op("a", 50, 100), op("b", 50, 40)]
+    events = [*slices, kernel("k", 200, 5), flow("s", 1, at), flow("f", 1, 200, pid=0, tid=7)]
+    content = _written(merged(tmp_path, events), tmp_path)
+    tids = {e["name"]: e["tid"] for e in _by_phase(content, "X")}
+    assert tids["a"] != tids["b"] == tids["outer"]
+    assert _by_phase(content, "s")[0]["tid"] == tids[slice_name]
+
+
 def test_async_ids_and_counters_are_kept_apart(tmp_path: Path) -> None:
     events = [
         op("a", 0, 1),

@@ -14,6 +14,7 @@ import pytest
 from dsv4prof.trace.check import check_file
 from dsv4prof.trace.merge import load_ranks, merge
 from dsv4prof.trace.write import write_chrome_json
+from traces import flow, kernel, merged, op
 
 SETS = [
     "h200_2rank_tp2/before-*",
@@ -75,3 +76,13 @@ def test_the_prediction_for_untouched_files_is_the_importers_count(shared: Path,
     path = shared / "traces" / f"{name}.json.gz"
     found = {row["name"]: row["value"] for row in _query(shared, path, ERRORS)}
     assert found.get(_OVERLAPS, 0) == check_file(path).overlapping
+
+
+def test_arrows_begin_where_they_began_before_the_merge(shared: Path, tmp_path: Path) -> None:
+    slices = [op("outer", 0, 100), op("a", 50, 100), op("b", 50, 40), kernel("k", 200, 5)]
+    arrows = [flow("s", 1, 50), flow("f", 1, 200, pid=0, tid=7), flow("s", 2, 20), flow("f", 2, 200, pid=0, tid=7)]
+    trace = merged(tmp_path, [*slices, *arrows])
+    path = write_chrome_json(trace, tmp_path / "merged.json")
+    begins = "SELECT DISTINCT s.name AS name FROM flow JOIN slice s ON flow.slice_out = s.id ORDER BY s.name"
+    names = [[row["name"] for row in _query(shared, file, begins)] for file in (tmp_path / "rank0.json", path)]
+    assert names == [["b", "outer"], ["b", "outer"]]
