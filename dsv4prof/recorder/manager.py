@@ -14,13 +14,14 @@ import time
 from contextlib import ExitStack
 from enum import Enum
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from dsv4prof.errors import Dsv4profError, LifetimeError, OutputError
 from dsv4prof.model.session import ClockAnchor, Outcome, RankRecord, ReleaseProof
 from dsv4prof.recorder.backends import Backend
 from dsv4prof.recorder.marks import disown_unfinished
 from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.process import claim, yield_claim
 from dsv4prof.recorder.release import release_with_proof
 from dsv4prof.recorder.sink import RankSink
 
@@ -57,11 +58,9 @@ class Recorder:
     the block saves what was recorded, whatever happened. `request_stop` may be called from any thread or signal
     handler. Errors while starting or saving never reach `step()`, which belongs to the profiled program: they are in
     `failure`, in the record, and raised by `stop()`. `mark_steps` names each recorded step in the trace, for programs
-    that do not do so themselves; a block without any `step()` is one step.
+    that do not do so themselves; a block without any `step()` is one step. In the child of a fork the recorder counts
+    as released and leaves everything to the parent.
     """
-
-    _active: ClassVar[Recorder | None] = None
-    _active_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, plan: RecordPlan, sink: RankSink, backend: Backend, *, mark_steps: bool = False) -> None:
         self.plan = plan
@@ -106,8 +105,8 @@ class Recorder:
         self._allow("arm")
         self._sink.preflight()
         with ExitStack() as stack:
-            self._claim_process()
-            stack.callback(self._yield_process)
+            claim(self)
+            stack.callback(yield_claim, self)
             self._owner = threading.get_ident()
             self._backend.warm_up()
             atexit.register(self._at_exit)
@@ -161,6 +160,13 @@ class Recorder:
             if unsaved:
                 self._report({}, "released before it was saved")
         return self._drop()
+
+    def abandon(self) -> None:
+        """For the child of a fork: the recording stays the parent's. Nothing is saved, stopped or proved here."""
+        atexit.unregister(self._at_exit)
+        self._stack.pop_all()
+        self._backend.abandon()
+        self._state = State.RELEASED
 
     def __enter__(self) -> Recorder:
         if self._state is State.NEW:
@@ -258,19 +264,6 @@ class Recorder:
                 f"{move} was called on another thread than the one that armed the recorder",
                 hint="recording is per thread; from elsewhere call request_stop(), obeyed at the next step",
             )
-
-    def _claim_process(self) -> None:
-        with Recorder._active_lock:
-            if Recorder._active is not None:
-                raise LifetimeError(
-                    "another recorder is active in this process", hint="two profilers at once crash; end the first one"
-                )
-            Recorder._active = self
-
-    def _yield_process(self) -> None:
-        with Recorder._active_lock:
-            if Recorder._active is self:
-                Recorder._active = None
 
     def _at_exit(self) -> None:
         """The interpreter is about to go, which would crash while Kineto records."""

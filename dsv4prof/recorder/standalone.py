@@ -51,7 +51,8 @@ def record(
     The rank is read from RANK and WORLD_SIZE unless `coordinates` says more. `session` (or DSV4PROF_SESSION) names an
     existing session's folder; otherwise a new one is made under `root`. `recorder.record` says what was saved.
     Raises OutputError or LifetimeError before the block where possible, else after it; an exception of the block goes
-    first. SIGTERM in the block ends it with SystemExit, so that the trace is saved.
+    first. SIGTERM in the block ends it with SystemExit, so that the trace is saved. A child forked in the block leaves
+    it without a trace, and everything to its parent.
     """
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)
@@ -68,11 +69,13 @@ def record(
         given=session,
     )
     recorder = _armed(chosen, me, folder)
+    process = os.getpid()
     try:
         with _terminate_by_exception(), recorder:
             yield recorder
     finally:
-        assemble(folder)
+        if os.getpid() == process:
+            assemble(folder)
     require_freed(recorder)
 
 

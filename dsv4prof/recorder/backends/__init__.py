@@ -45,6 +45,10 @@ class Backend(Protocol):
         """Write an uncompressed Chrome JSON trace. A file that is missing, empty or no JSON raises OutputError."""
         ...
 
+    def abandon(self) -> None:
+        """In the child of a fork: forget what was recorded without stopping or destroying it."""
+        ...
+
     def release(self) -> list[Remains]:
         """Drop every reference; what is returned has to be dead after the caller's collection."""
         ...

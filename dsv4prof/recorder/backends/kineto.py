@@ -9,13 +9,15 @@ afterwards.
 from __future__ import annotations
 
 import json
+import os
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dsv4prof.errors import LifetimeError, MissingExtraError, OutputError
 from dsv4prof.recorder.backends import Remains
+from dsv4prof.recorder.backends.fork import let_forks_exit
 from dsv4prof.recorder.backends.guard import KinetoGuard, refuse_foreign
 from dsv4prof.recorder.marks import step_name
 from dsv4prof.recorder.plan import RecordPlan
@@ -35,7 +37,8 @@ def import_torch() -> Any:
 class KinetoBackend:
     """One torch.profiler session of the thread that calls it (recording is per thread)."""
 
-    _warm = False
+    _warm_in: ClassVar[int | None] = None
+    _abandoned: ClassVar[list[Any]] = []
 
     def __init__(self, plan: RecordPlan, *, metadata: dict[str, object] | None = None) -> None:
         self._plan = plan
@@ -47,15 +50,24 @@ class KinetoBackend:
         self._guard = KinetoGuard(self._torch)
 
     def warm_up(self) -> None:
-        """Kineto's first start in a process takes over a second, later ones half a millisecond."""
+        """Kineto's first start in a process takes over a second, later ones half a millisecond.
+
+        Raises LifetimeError for a foreign profiler, and in the fork of a process where Kineto has run: it would hang.
+        """
+        if KinetoBackend._warm_in not in (None, os.getpid()):
+            raise LifetimeError(
+                "this process was forked from one that has recorded, and torch's profiler does not survive a fork",
+                hint="start the child with multiprocessing's spawn, or record in the child alone",
+            )
         refuse_foreign(self._torch)
-        if KinetoBackend._warm:
+        if KinetoBackend._warm_in is not None:
             return
         throwaway = self._torch.profiler.profile(activities=self._activities())
         throwaway.start()
         throwaway.stop()
         _break_cycle(throwaway)
-        KinetoBackend._warm = True
+        KinetoBackend._warm_in = os.getpid()
+        let_forks_exit()
 
     def prepare(self) -> None:
         refuse_foreign(self._torch)
@@ -111,6 +123,12 @@ class KinetoBackend:
             f"torch wrote a trace that is no JSON: {fault}",
             hint="a full disk, a removed folder, or a quote or control character in an annotation's name",
         )
+
+    def abandon(self) -> None:
+        # Kept for as long as the process lives, because destroying C++ results here may wait for Kineto's threads.
+        KinetoBackend._abandoned.append((self._profiler, self._mark))
+        self._profiler = self._mark = None
+        self._running = False
 
     def release(self) -> list[Remains]:
         if self._running:

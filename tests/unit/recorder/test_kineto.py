@@ -19,6 +19,7 @@ from dsv4prof.model.session import Outcome, RankCoordinates  # noqa: E402
 from dsv4prof.recorder.backends.kineto import KinetoBackend  # noqa: E402
 from dsv4prof.recorder.manager import Recorder  # noqa: E402
 from dsv4prof.recorder.plan import RecordPlan  # noqa: E402
+from dsv4prof.recorder.process import holder  # noqa: E402
 from dsv4prof.recorder.sink import RankSink  # noqa: E402
 
 HELD: list[Any] = []
@@ -223,7 +224,7 @@ def test_a_foreign_profiler_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LifetimeError, match="another torch profiler"):
             recorder.arm()
         work()
-    assert Recorder._active is None
+    assert holder() is None
 
 
 def test_a_foreign_profiler_of_another_thread_is_refused_and_goes_on(tmp_path: Path) -> None:

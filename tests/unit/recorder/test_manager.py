@@ -15,6 +15,7 @@ from dsv4prof.model.session import Outcome, RankCoordinates
 from dsv4prof.recorder.backends import Remains
 from dsv4prof.recorder.manager import Recorder, State
 from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.process import holder, yield_claim
 from dsv4prof.recorder.sink import RankSink
 from dsv4prof.recorder.standalone import require_freed
 
@@ -54,6 +55,9 @@ class FakeBackend:
         path.write_text('{"traceEvents": [{"ph": "X"}, {"ph": "M"}]}')
         if self.export_error is not None:
             raise self.export_error
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
 
     def release(self) -> list[Remains]:
         self.calls.append("release")
@@ -170,7 +174,7 @@ def test_the_block_raises_what_went_wrong_unless_it_raised_itself(sink: RankSink
         pass
     with pytest.raises(ZeroDivisionError), Recorder(RecordPlan(), sink, FakeBackend(export_error=full)):
         raise ZeroDivisionError
-    assert Recorder._active is None
+    assert holder() is None
 
 
 def test_an_exception_in_the_block_saves_the_trace_and_says_so(sink: RankSink) -> None:
@@ -226,7 +230,7 @@ def test_an_earlier_trace_is_never_overwritten(sink: RankSink) -> None:
         recorder.arm()
     assert backend.calls == []
     assert recorder.state is State.NEW
-    assert Recorder._active is None
+    assert holder() is None
 
 
 @pytest.mark.parametrize(
@@ -236,3 +240,18 @@ def test_impossible_plans_are_refused_when_made(plan: dict[str, object]) -> None
     with pytest.raises(UsageError) as caught:
         RecordPlan(**plan)  # type: ignore[arg-type]
     assert caught.value.hint
+
+
+def test_the_child_of_a_fork_leaves_the_recording_to_its_parent(sink: RankSink) -> None:
+    backend = FakeBackend()
+    recorder = Recorder(RecordPlan(), sink, backend)
+    with recorder:
+        written = (sink.folder / "rank0.json").read_bytes()
+        recorder.abandon()
+        assert recorder.state is State.RELEASED
+        recorder.step()
+        backend.thing = None
+    assert backend.calls == ["warm_up", "prepare", "start", "abandon"]
+    assert (sink.folder / "rank0.json").read_bytes() == written
+    assert not sink.trace_path.exists()
+    yield_claim(recorder)
