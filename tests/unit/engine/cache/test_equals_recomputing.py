@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from engine_batches import golden_runner, make_batch, poison, random_ids, run_chunks, worst
+from dsv4_engine.checkpoint.load import load_checkpoint
+from engine_batches import GOLDEN, golden_runner, make_batch, make_runner, poison, random_ids, run_chunks, worst
 
 LENGTH = 300
 SAME = 2e-5
@@ -75,6 +78,20 @@ def test_rings_are_large_enough_for_every_number_of_drafts(prompt, full, drafts)
         runner.forward_target(make_batch((0, start, random_ids(rows, seed=start))))
         logits = run_chunks(runner, prompt[: start + rows + 4], [1], start=start)
         assert worst(logits, full.logits[start : start + rows + 4]) < SAME, start
+
+
+@pytest.mark.parametrize("window", [120, 126, 127, 128, 129, 1_000_000])
+def test_a_ring_cut_to_the_context_is_large_enough(prompt, window):
+    config, weights = load_checkpoint(GOLDEN)
+    config = replace(config, sliding_window=window)
+    full = make_runner(config, weights).forward_target(make_batch((0, 0, prompt[:128]))).logits
+    runner = make_runner(config, weights, context_len=124)
+    assert runner.layout.max_positions == 128 and runner.layout.window_ring == min(window + 3, 128)
+    poison(runner)
+    for start in (1, 60, *range(117, 125)):
+        run_chunks(runner, prompt[:start], [128])
+        runner.forward_target(make_batch((0, start, random_ids(4, seed=start))))
+        assert worst(run_chunks(runner, prompt[:128], [1], start=start), full[start:]) < SAME, start
 
 
 def test_rejected_mtp_rows_are_overwritten_too(runner, prompt, full):

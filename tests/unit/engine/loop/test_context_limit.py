@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
 from dsv4_engine.request import FinishReason
-from engine_batches import GOLDEN, poison
+from engine_batches import poison
 from serving import make_engine, random_prompts, replace_drafts, run, runner_of, serve
 
 
@@ -23,31 +20,6 @@ def test_prompts_that_leave_little_room(context_len, num_drafts):
     results = run(engine, prompts, max_new_tokens=50)
     assert [result.tokens for result in results] == expected
     assert {result.finish_reason for result in results} == {FinishReason.LENGTH}
-
-
-def with_window(folder: Path, sliding_window: int) -> Path:
-    """The golden model with another sliding window."""
-    folder.mkdir(exist_ok=True)
-    config = json.loads((GOLDEN / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": sliding_window}))
-    (folder / "model.safetensors").symlink_to(GOLDEN / "model.safetensors")
-    return folder
-
-
-@pytest.mark.parametrize("num_drafts", [0, 3, 7])
-@pytest.mark.parametrize("sliding_window", [126, 127, 128, 131, 1_000_000])
-def test_a_window_longer_than_the_context_attends_all_of_it(tmp_path, sliding_window, num_drafts):
-    """Both sides of where rings stop growing, against rings that a longer context leaves whole."""
-    model = with_window(tmp_path, sliding_window)
-    prompts, limits = random_prompts([3, 119, 124], seed=12), [20, 9, 4]
-    roomy = make_engine(model=str(with_window(tmp_path / "roomy", min(sliding_window, 300))), num_drafts=0)
-    assert runner_of(roomy).layout.window_ring == min(sliding_window, 300)
-    expected = run(roomy, prompts, max_new_tokens=limits)
-    engine = make_engine(model=str(model), num_drafts=num_drafts, context_len=128)
-    assert runner_of(engine).layout.window_ring <= 128 + num_drafts + 1
-    poison(runner_of(engine))
-    results = run(engine, prompts, max_new_tokens=limits)
-    assert [result.tokens for result in results] == [result.tokens for result in expected]
 
 
 def rows_of_slot(runner, slot: int) -> list[torch.Tensor]:
