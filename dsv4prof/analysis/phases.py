@@ -64,6 +64,10 @@ def _times(step: StepSpan, gap_ns: int) -> StepTimes:
     return StepTimes(step.kind, total, phases)
 
 
+# A mean so many times the median is decided by few long steps, often the first of each rank.
+_SKEWED = 3
+
+
 def percentile(values: list[int], share: float) -> int:
     """Nearest rank: the smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)
@@ -78,7 +82,8 @@ def analyze_phases(index: TraceIndex) -> Analysis:
     kinds = sorted({step.kind for step in times}, key=lambda kind: (kind != "decode", kind))
     ranks = len({step.rank for step in index.steps})
     sections = [_section(kind, [step for step in times if step.kind == kind], ranks) for kind in kinds]
-    return Analysis(sections=sections, metrics=_metrics(kinds[0], [s for s in times if s.kind == kinds[0]]))
+    main = [step for step in times if step.kind == kinds[0]]
+    return Analysis(sections=sections, metrics=_metrics(kinds[0], main), notes=_skew(kinds[0], main))
 
 
 def _named(times: list[StepTimes]) -> list[Phase]:
@@ -116,11 +121,22 @@ def _row(name: str, values: list[int], steps: int, total: int) -> dict[str, Cell
     }
 
 
+def _skew(kind: str, times: list[StepTimes]) -> list[str]:
+    """Said where the mean, which heads a report, is not what a step usually takes."""
+    totals = [step.total_ns for step in times]
+    mean, usual = sum(totals) / len(totals), percentile(totals, 0.5)
+    if mean <= _SKEWED * usual:
+        return []
+    name = f"{kind} steps" if kind else "steps"
+    return [f"few long {name} decide the mean: p50 {usual / 1e6:,.3f} ms, mean {mean / 1e6:,.3f} ms"]
+
+
 def _metrics(kind: str, times: list[StepTimes]) -> list[Metric]:
     name = f"{kind} step" if kind else "step"
     totals = [step.total_ns for step in times]
     metrics = [
         Metric("step.mean", "step", round(sum(totals) / len(totals)), "ns", f"mean of {len(times)} {name}s"),
+        Metric("step.p50", "p50", percentile(totals, 0.5), "ns", f"p50 of {len(times)} {name}s"),
         Metric("step.p99", "p99", percentile(totals, 0.99), "ns", f"p99 of {len(times)} {name}s"),
     ]
     for phase in _named(times):

@@ -25,13 +25,20 @@ def _measured(findings: list[Finding], style: Style) -> list[str]:
     """A wait outside every step has a cost in all, not a step, and is marked so."""
     if not findings:
         return []
-    rows = [[_cost(f), f.code, f.message, _where(f)] for f in findings]
+    rows = [[_cost(f), f.code, f.message + _idle(f), _where(f)] for f in findings]
     return _colored([["cost/step", "rule", "what", "where"], *rows], findings, style)
 
 
 def _cost(finding: Finding) -> str:
     text = numbers.time(finding.cost_ns or 0)
     return text if finding.evidence.get("per_step") else f"{text} in all"
+
+
+def _idle(finding: Finding) -> str:
+    """What the device lost, in the unit of the cost beside it; nothing where that is unknown or none."""
+    evidence = finding.evidence
+    idle = evidence.get("gpu_idle_per_step_ns" if evidence.get("per_step") else "gpu_idle_ns")
+    return f", GPU idle {numbers.time(idle)} after" if idle else ""
 
 
 def _unmeasured_reads(findings: list[Finding], style: Style) -> list[str]:

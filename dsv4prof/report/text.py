@@ -9,6 +9,7 @@ from dsv4prof.report.style import Style
 from dsv4prof.report.table import aligned
 
 _STEP = "step.mean"
+_P50 = "step.p50"
 _P99 = "step.p99"
 _PHASE = "phase."
 # The line of a run says what its tables would; `analyze` prints them.
@@ -46,7 +47,7 @@ def _headline(metrics: list[Metric], style: Style) -> list[str]:
     lines: list[str] = []
     step = known.get(_STEP)
     phases = [metric for metric in metrics if metric.key.startswith(_PHASE)]
-    others = [m for m in metrics if m.key not in (_STEP, _P99) and not m.key.startswith(_PHASE)]
+    others = [m for m in metrics if m.key not in (_STEP, _P50, _P99) and not m.key.startswith(_PHASE)]
     if step is not None and isinstance(step.value, int):
         scale = numbers.time_scale(step.value)
         p99 = known.get(_P99)

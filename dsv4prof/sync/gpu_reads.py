@@ -90,6 +90,9 @@ def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter) -> Read:
 
 
 def _reading(rank: RankIndex, indexes: list[int], context: Context) -> Reading:
+    if all(rank.slices[index].name in vendor.ALLOCATION for index in indexes):
+        where = f" in {context.ops[0]}" if context.ops else ""
+        return msgspec.structs.replace(ALLOCATION, what=ALLOCATION.what + where)
     direction = _direction(rank, indexes)
     if direction == "HtoD":
         return TO_DEVICE
@@ -99,8 +102,6 @@ def _reading(rank: RankIndex, indexes: list[int], context: Context) -> Reading:
     if direction == "DtoH" or is_copy(context.ops):
         return TO_HOST
     name = rank.slices[indexes[0]].name
-    if name in vendor.ALLOCATION:
-        return ALLOCATION
     if name in vendor.SYNCHRONIZE:
         return SYNCHRONIZE[vendor.SYNCHRONIZE[name]]
     return TO_HOST

@@ -22,6 +22,9 @@ from dsv4prof.sync.read import Read
 from dsv4prof.trace.index import RankIndex, TraceIndex
 
 CPU_REASON = "CPU run: nothing blocks here; on a GPU each would"
+# A mean so many times the median is decided by few waits.
+_SKEWED = 3
+_NOUNS = {"DSV106": "waits", "DSV108": "uploads", "DSV111": "stalls"}
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -40,8 +43,9 @@ class _Seen(msgspec.Struct):
 def host_reads(source: MergedTrace | TraceIndex) -> list[Finding]:
     """Sites in which the host reads the device, over all ranks.
 
-    With device records the cost is the time blocked, a step (or in all when the trace has no steps), and the sites are
-    ordered by it. Without any they are reads that would block on a GPU: cost None, ordered by reads a step.
+    With device records the cost is the time blocked, a step (or in all when the trace has no steps). The sites are
+    ordered by the time for which the device had nothing to do afterwards, which is what removing one can win, then by
+    their cost. Without device records they are reads that would block on a GPU: cost None, ordered by reads a step.
     """
     index = source if isinstance(source, TraceIndex) else TraceIndex(source)
     measured = index.has_gpu
@@ -59,10 +63,12 @@ def _key(rank: RankIndex, read: Read) -> _Key:
     return _Key(read.reading.code, read.reading.what, context.ops, context.region, context.frame, outside)
 
 
-def _order(finding: Finding) -> tuple[int, float, float, str]:
+def _order(finding: Finding) -> tuple[int, float, float, float, str]:
     evidence = finding.evidence
+    idle = evidence.get("gpu_idle_per_step_ns" if evidence["steps"] else "gpu_idle_ns")
     return (
         int(evidence["outside_steps"]),
+        -(idle or 0),
         -(finding.cost_ns or 0),
         -(evidence["per_step"] or evidence["reads"]),
         finding.fingerprint,
@@ -78,6 +84,7 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
     if measured:
         idle = [read.idle_ns for _, read in reads if read.idle_ns is not None]
         evidence["blocked_ns"] = blocked
+        evidence["blocked_mean_ns"] = round(blocked / len(reads))
         evidence["blocked_median_ns"] = round(median(read.blocked_ns or 0 for _, read in reads))
         evidence["gpu_idle_ns"] = sum(idle) if idle else None
         evidence["gpu_idle_per_step_ns"] = round(sum(idle) / steps) if idle and steps else None
@@ -85,7 +92,8 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
     else:
         evidence["certainty"] = first.reading.certainty
     per_call = evidence["per_call"]
-    message = key.what + (f": {per_call:g} host reads a call" if per_call != 1 else "") + _outlier(reads)
+    noun = _NOUNS.get(key.code, "host reads")
+    message = key.what + (f": {per_call:g} {noun} a call" if per_call != 1 else "") + _outlier(reads)
     return Finding(
         code=key.code,
         severity=get(key.code).severity if certain and not key.outside else Severity.NOTE,
@@ -103,10 +111,12 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
 
 
 def _outlier(reads: list[tuple[RankIndex, Read]]) -> str:
-    """A mean that one wait decides (often the first step of a recording) is not what every step pays."""
+    """A mean that few waits decide (often the first step of each rank's recording) is not what every step pays."""
     waits = [read.blocked_ns or 0 for _, read in reads]
-    longest, total = max(waits), sum(waits)
-    return "; one wait is over half of the cost" if len(waits) > 3 and longest * 2 > total else ""
+    mean, usual = sum(waits) / len(waits), median(waits)
+    if len(waits) <= 3 or mean <= _SKEWED * usual:
+        return ""
+    return f"; few long waits decide the cost: median {usual / 1e6:,.3f} ms, mean {mean / 1e6:,.3f} ms"
 
 
 def _evidence(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_a_gap_in_the_numbers_of_steps_is_nobodys_time(tmp_path: Path) -> None:
 def test_without_phases_nothing_is_called_idle(tmp_path: Path) -> None:
     found = _analyze(tmp_path, [note("ProfilerStep#1", 0, 50), note("ProfilerStep#2", 50, 50)])
     assert list(_rows(found, "phases.step")) == ["step"]
-    assert {metric.key for metric in found.metrics} == {"step.mean", "step.p99"}
+    assert {metric.key for metric in found.metrics} == {"step.mean", "step.p50", "step.p99"}
 
 
 def test_without_steps_it_says_so(tmp_path: Path) -> None:
@@ -88,3 +88,13 @@ def test_percentile_is_the_smallest_value_that_enough_do_not_exceed(values: list
     found = percentile(values, share)
     assert sum(value <= found for value in values) >= share * len(values)
     assert sum(value < found for value in values) < share * len(values)
+
+
+def test_a_mean_that_few_steps_decide_says_so(tmp_path: Path) -> None:
+    def steps(*durations: float) -> list[Event]:
+        return [note(f"ProfilerStep#{2 * n}", 10_000 * n, dur) for n, dur in enumerate(durations)]
+
+    found = analyze_phases(TraceIndex(merged(tmp_path, steps(9000, 200, 200, 200, 200))))
+    assert found.notes == ["few long steps decide the mean: p50 0.200 ms, mean 1.960 ms"]
+    assert {m.key: m.value for m in found.metrics}["step.p50"] == 200_000
+    assert analyze_phases(TraceIndex(merged(tmp_path, steps(300, 200, 200)))).notes == []

@@ -171,3 +171,15 @@ def test_other_units() -> None:
     shown = [cell(None, "ns"), cell(True, "text"), cell(61511, "count"), cell(9.96, "ppm")]
     assert shown == ["-", "yes", "61,511", "10.0 ppm"]
     assert [cell(4.06, "percent"), cell(1.5, "ratio")] == ["4.1 %", "1.50"]
+
+
+def test_a_measured_read_says_for_how_long_the_device_idled() -> None:
+    lines = _text(
+        findings=[
+            _read(cost=420_000, gpu_idle_per_step_ns=310_000),
+            _read(cost=5_000, per_step=None, gpu_idle_ns=2_000, gpu_idle_per_step_ns=None),
+            _read(cost=4_000, gpu_idle_per_step_ns=None),
+        ]
+    ).splitlines()
+    assert ["GPU idle 310 us after" in lines[1], "GPU idle 2.00 us after" in lines[2]] == [True, True]
+    assert "idle" not in lines[3]
