@@ -70,7 +70,7 @@ class RankSink:
     """One rank's record and trace file inside a session's folder. Raises OutputError when it cannot write."""
 
     def __init__(self, folder: Path, coordinates: RankCoordinates) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
         self._name = rank_name(coordinates)
         self._record = RankRecord(
             coordinates=coordinates, outcome=Outcome.RECORDING, pid=os.getpid(), versions=installed_versions()

@@ -56,11 +56,13 @@ def record(
     """
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)
+    # The program may change its directory before anything is saved.
+    home = Path(root).absolute()
     folder = agree_on_session(
         me,
-        Path(root),
+        home,
         lambda: create_session(
-            Path(root),
+            home,
             name=name,
             world_size=me.world_size or 1,
             command=sys.argv,
@@ -128,7 +130,7 @@ def agree_on_session(
     """
     named = given or os.environ.get(SESSION_VARIABLE)
     if named:
-        folder = Path(named)
+        folder = Path(named).absolute()
         if not (folder / MANIFEST_NAME).is_file():
             raise InputError(
                 f"{folder} is no session: it has no {MANIFEST_NAME}", hint=f"unset {SESSION_VARIABLE} to make a new one"

@@ -142,6 +142,24 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "where", ["root=Path('traces')", "session=create_session(Path('traces'), name='t', world_size=1)"]
+)
+def test_a_program_that_changes_its_directory_keeps_its_trace(tmp_path: Path, where: str) -> None:
+    body = f"""
+os.chdir(root)
+os.mkdir("elsewhere")
+with record(PLAN, {where}):
+    work()
+    os.chdir("elsewhere")
+    work()
+"""
+    code, _, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert_whole(only_session(tmp_path / "traces"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_many_sessions_in_one_process_do_not_grow_it(tmp_path: Path) -> None:
     body = """
 import psutil
