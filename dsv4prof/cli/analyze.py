@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 
 def analyze(
-    inputs: Annotated[list[str], typer.Argument(help="A session's id, a merged trace, or rank files")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUTS", help="A session's id, a merged trace, or rank files")
+    ],
     sessions_dir: SessionsDir = None,
     format: Format = None,
     fail_on: FailOn = None,

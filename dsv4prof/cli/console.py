@@ -35,8 +35,11 @@ def result(text: str) -> None:
     """The command's result, whole, on stdout. Raises ReaderGoneError, or OutputError when it cannot be written."""
     if sys.stdout is None:
         raise OutputError("cannot write the result: standard output is closed", hint="send it to a file or a pipe")
+    encoding = sys.stdout.encoding or "utf-8"
+    # A terminal or file that cannot hold a mark or a path of the result still gets all the rest of it.
+    whole = (text if text.endswith("\n") else text + "\n").encode(encoding, "replace").decode(encoding)
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.write(whole)
         sys.stdout.flush()
     except BrokenPipeError as error:
         _discard(sys.stdout)
@@ -133,6 +136,6 @@ def _usage_message(problem: Exception) -> str:
     return message
 
 
-def _usage_hint(problem: Exception) -> str | None:
+def _usage_hint(problem: Exception) -> str:
     context = getattr(problem, "ctx", None)
-    return f"{context.command_path} --help" if context is not None else None
+    return f"{context.command_path if context is not None else 'dsv4prof'} --help"

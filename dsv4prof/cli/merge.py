@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 
 def merge(
-    inputs: Annotated[list[str], typer.Argument(help="Rank files, a folder of them, or a session's id")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUTS", help="Rank files, a folder of them, or a session's id")
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="PATH", help="A .json or .json.gz to write")
     ] = None,

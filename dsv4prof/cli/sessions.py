@@ -37,7 +37,7 @@ def list_(sessions_dir: SessionsDir = None, format: Format = None, show_settings
 
 
 def show(
-    session: Annotated[str, typer.Argument(help="Id, the start of one, a folder, or latest")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id, the start of one, a folder, or latest")],
     sessions_dir: SessionsDir = None,
     format: Format = None,
     show_settings: ShowSettings = False,

@@ -50,3 +50,26 @@ def test_without_stderr_the_status_and_the_result_stay_right(redirect: str, trac
     assert '"kind":"analyze"' in fine.stdout.replace(" ", "")
     refused = shell(f"CLI analyze nowhere {redirect}", trace.parent)
     assert (refused.returncode, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_result_goes_to_a_terminal_that_cannot_hold_all_of_it(encoding: str, trace: Path) -> None:
+    child = shell(f"PYTHONIOENCODING={encoding} CLI merge rank0.trace.json -o out.json", trace.parent)
+    assert (child.returncode, child.stderr) == (0, "")
+    assert "? out.json: 4 slices" in child.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [("merge", "'INPUTS'"), ("sessions show", "'SESSION'"), ("run --steps", "--steps"), ("run --tp x", "--tp"),
+     ("sessions prune", "--keep"), ("nonsense", "nonsense"), ("merge x --bogus", "--bogus")],
+)  # fmt: skip
+def test_a_mistyped_command_is_told_where_the_help_is(command: str, word: str, tmp_path: Path) -> None:
+    child = shell(f"CLI {command}", tmp_path)
+    error, hint = child.stderr.splitlines()
+    assert (child.returncode, child.stdout) == (2, "")
+    assert error.startswith("error: ")
+    assert word in error
+    assert hint.startswith("hint: ")
+    assert "dsv4prof" in hint
+    assert hint.endswith("--help")
