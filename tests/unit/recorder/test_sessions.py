@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -142,6 +143,21 @@ def test_what_a_rank_says_is_on_disk_at_once(tmp_path: Path) -> None:
     sink.update(outcome=Outcome.COMPLETE, steps=2)
     assert open_session(folder).outcome is Outcome.COMPLETE
     assert open_session(folder).ranks[0].first_step == 4
+
+
+@pytest.mark.parametrize("space", ["", " "], ids=["python exporter", "kineto"])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+def test_events_and_work_are_counted_in_either_way_of_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: str, chunk: int
+) -> None:
+    monkeypatch.setattr("dsv4prof.recorder.sink._CHUNK", chunk)
+    categories = ["cpu_op", "kernel", "python_function", "cpu_op", 'cpu_op", "ph": "X']
+    events = [{"ph": "X", "cat": category, "name": '"ph": "X"'} for category in categories]
+    exported = tmp_path / "exported.json"
+    exported.write_text(json.dumps({"traceEvents": events}, separators=("," + space, ":" + space)))
+    sink = RankSink(tmp_path, RankCoordinates(rank=0))
+    assert sink.store_trace(exported) == 3
+    assert sink.record.events == 5
 
 
 def test_reading_sessions_needs_no_torch() -> None:
