@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,27 +122,43 @@ def test_of_a_linked_session_only_the_link_is_deleted(tmp_path: Path) -> None:
     assert open_session(kept).outcome is Outcome.COMPLETE
 
 
-def test_prunes_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
-    for _ in range(12):
-        folder = make(tmp_path)
-        for number in range(150):
-            (folder / f"file{number}").write_bytes(b"")
-    code = (
-        "import sys; from pathlib import Path; from dsv4prof.api import sessions_prune\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        f"sessions_prune(Path({str(tmp_path)!r}), keep=1, delete=True)"
-    )
-    children = [
-        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        child.communicate("go\n", timeout=60)
-    assert [child.returncode for child in children] == [0, 0, 0]
+@pytest.mark.parametrize("finished", [True, False])
+def test_prunes_at_the_same_time_do_not_disturb_each_other(
+    finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has deleted a file, or all of the folder, between our look and our deletion of it."""
+    real = shutil.rmtree
+    calls = []
+
+    def overtaken(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            real(folder) if finished else (folder / "rank0.trace.json").unlink()
+            raise FileNotFoundError(folder / "rank0.trace.json")
+        real(folder)
+
+    for _ in range(3):
+        make(tmp_path)
+    monkeypatch.setattr(shutil, "rmtree", overtaken)
+    sessions_prune(tmp_path, keep=1, delete=True)
     assert len(list(tmp_path.iterdir())) == 1
+    assert len(calls) == (2 if finished else 3)
+
+
+def test_a_session_that_vanishes_while_they_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, gone = make(tmp_path), make(tmp_path)
+
+    def overtaken(folder: Path) -> Any:
+        if folder == gone:
+            shutil.rmtree(folder)
+        return open_session(folder)
+
+    monkeypatch.setattr("dsv4prof.recorder.sessions.open_session", overtaken)
+    report = sessions_list(tmp_path)
+    assert [row["path"] for row in report.data["sessions"]] == [str(kept)]
+    assert report.notes == []
 
 
 def test_a_session_round_trips_with_its_maker(tmp_path: Path) -> None:
