@@ -26,6 +26,10 @@ from dsv4prof.recorder.release import release_with_proof
 from dsv4prof.recorder.sink import RankSink
 
 _EXIT_PATIENCE_S = 10.0
+# Whether other threads worked or nobody did cannot be told apart, and neither trace can be analysed.
+_NO_WORK = (
+    "no operator was recorded: recording is per thread, and the thread that armed the recorder ran none in the window"
+)
 
 
 class State(Enum):
@@ -204,7 +208,8 @@ class Recorder:
         changes: dict[str, Any] = {}
         try:
             if recorded:
-                changes = self._save()
+                changes, lack = self._save()
+                reason = reason or lack
             else:
                 reason = reason or f"the window never opened: it begins after {self.plan.first_step} steps"
         except Dsv4profError as error:
@@ -222,7 +227,8 @@ class Recorder:
             self._report(changes, reason)
             self._done.set()
 
-    def _save(self) -> dict[str, Any]:
+    def _save(self) -> tuple[dict[str, Any], str | None]:
+        """What to note of the saved trace, and what it lacks."""
         json_file = self._sink.json_path()
         began = time.perf_counter_ns()
         self._backend.stop()
@@ -231,10 +237,11 @@ class Recorder:
             self._backend.export(json_file)
             if self.mark_steps and self._first_step < self._steps_done < self.plan.end_step:
                 disown_unfinished(json_file, self._steps_done)
-            self._sink.store_trace(json_file)
+            work = self._sink.store_trace(json_file)
         finally:
             json_file.unlink(missing_ok=True)
-        return {"stop_ns": stopped - began, "export_ns": time.perf_counter_ns() - stopped}
+        changes = {"stop_ns": stopped - began, "export_ns": time.perf_counter_ns() - stopped}
+        return changes, None if work else _NO_WORK
 
     def _drop(self) -> ReleaseProof:
         if self._proof is None:

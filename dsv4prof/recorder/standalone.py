@@ -53,6 +53,8 @@ def record(
     Raises OutputError or LifetimeError before the block where possible, else after it; an exception of the block goes
     first. SIGTERM in the block ends it with SystemExit, so that the trace is saved. A child forked in the block leaves
     it without a trace, and everything to its parent.
+    Recording is per thread: a trace without any operator, because nothing ran or because other threads did the work, is
+    saved and called incomplete.
     """
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)

@@ -143,6 +143,27 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
 
 
 @pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("thread = threading.Thread(target=work); thread.start(); thread.join()", "incomplete"),
+        ("time.sleep(0.01)", "incomplete"),
+        ("thread = threading.Thread(target=work); thread.start(); thread.join(); work()", "complete"),
+    ],
+    ids=["other thread", "nothing", "both"],
+)
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_a_trace_without_any_operator_is_not_called_complete(
+    tmp_path: Path, body: str, outcome: str, with_stack: bool
+) -> None:
+    code, _, err = finish(start(tmp_path, f"with record(RecordPlan(with_stack={with_stack}), root=root):\n    {body}"))
+    assert code == 0, err
+    folder = only_session(tmp_path)
+    assert (folder / "rank0.trace.json.gz").exists()
+    assert record_of(folder)["outcome"] == outcome
+    assert ("recording is per thread" in (record_of(folder)["reason"] or "")) == (outcome == "incomplete")
+
+
+@pytest.mark.parametrize(
     "where", ["root=Path('traces')", "session=create_session(Path('traces'), name='t', world_size=1)"]
 )
 def test_a_program_that_changes_its_directory_keeps_its_trace(tmp_path: Path, where: str) -> None:

@@ -52,7 +52,7 @@ class FakeBackend:
 
     def export(self, path: Path) -> None:
         self.calls.append("export")
-        path.write_text('{"traceEvents": [{"ph": "X"}, {"ph": "M"}]}')
+        path.write_text('{"traceEvents": [{"ph": "X", "cat": "cpu_op"}, {"ph": "M"}]}')
         if self.export_error is not None:
             raise self.export_error
 
