@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.batching import DecodeInputs, prefill_inputs
 from dsv4_engine.cache.layout import CacheShape
+from dsv4_engine.check.bounds import Bounds, close_call
 from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
 from dsv4_engine.check.rank import CheckRank
@@ -22,38 +23,32 @@ from dsv4_engine.request import Request
 from dsv4_engine.runner import ModelRunner
 from dsv4_engine.scheduler import Chunk
 
-NUMBERS = 1e-4
-STATISTICS = 5e-6
-COLLAPSED = 3e-5
-"""Mistakes in epsilons and in the doubly stochastic mix hide below 1e-4 in logits, not in the quantities themselves."""
-
-_TRACE_BOUNDS = {
-    "comb": STATISTICS,
-    "post": STATISTICS,
-    "trace router_weights": STATISTICS,
-    "collapsed": COLLAPSED,
-}
 _MTP_QUANTITIES = ("mtp_logits", "mtp_last_streams", "mtp_chain", "mtp_chain_logits")
 _PROMPT_QUANTITIES = ("input_ids", "logits", "last_streams", "greedy", "greedy_logits", *_MTP_QUANTITIES)
 
 
 def check_prompts(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     """Every prompt alone through target and MTP layer, then all of them decoded together."""
-    runner = make_runner(golden, rank)
+    runner, bounds = make_runner(golden, rank), prompt_bounds(golden)
     chain_length = golden.chain_length if golden.config.has_mtp else 0
     first_logits = [
-        _check_prompt(runner, prompt, _request(prompt, slot), rank.device, ledger, chain_length=chain_length)
+        _check_prompt(runner, prompt, _request(prompt, slot), rank.device, ledger, bounds, chain_length=chain_length)
         for slot, prompt in enumerate(golden.prompts)
     ]
-    _check_decode(runner, golden, first_logits, rank.device, ledger)
+    _check_decode(runner, golden, first_logits, rank.device, ledger, bounds)
     for name in golden.missing_prompts:
-        ledger.mismatch("logits", name, "listed in the manifest, missing from the set", bound=NUMBERS)
+        ledger.mismatch("logits", name, "listed in the manifest, missing from the set", bound=bounds.of("logits"))
     if not golden.config.has_mtp:
         for quantity in _MTP_QUANTITIES:
             _without_mtp(quantity, golden.prompts, ledger)
     unknown = sorted({key for prompt in golden.prompts for key in prompt.tensors} - set(_PROMPT_QUANTITIES))
     for quantity in unknown:
         ledger.absent(quantity, "in the set, but unknown here: not compared")
+
+
+def prompt_bounds(golden: GoldenSet) -> Bounds:
+    """Bounds of what the set's prompts give."""
+    return Bounds(item for prompt in golden.prompts for item in prompt.tensors.items())
 
 
 def _without_mtp(quantity: str, prompts: Sequence[GoldenPrompt], ledger: Ledger) -> None:
@@ -74,13 +69,25 @@ def check_trace(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     prompt = GoldenPrompt(name="trace", tensors={"input_ids": ids})
     actual = _with_sorted_experts(runner.trace_target(_prefill(_request(prompt, 0), rank.device)))
     expected = _with_sorted_experts({key: value for key, value in golden.trace.items() if key != "input_ids"})
+    bounds = Bounds((_place(key)[1], values) for key, values in expected.items())
     for key in sorted(actual.keys() | expected.keys()):
-        layer, name = key.split(".", 1) if "." in key else ("model", key)
-        _check_traced(ledger, f"trace {name}", layer, actual.get(key), expected.get(key))
+        layer, quantity = _place(key)
+        _check_traced(ledger, quantity, layer, actual.get(key), expected.get(key), bounds)
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Layer and quantity of a trace key."""
+    layer, name = key.split(".", 1) if "." in key else ("model", key)
+    return layer, f"trace {name}"
 
 
 def _check_traced(
-    ledger: Ledger, quantity: str, layer: str, actual: torch.Tensor | None, expected: torch.Tensor | None
+    ledger: Ledger,
+    quantity: str,
+    layer: str,
+    actual: torch.Tensor | None,
+    expected: torch.Tensor | None,
+    bounds: Bounds,
 ) -> None:
     if actual is None:
         ledger.mismatch(quantity, layer, "in the set, but this model has no such quantity here")
@@ -89,7 +96,7 @@ def _check_traced(
     elif not actual.is_floating_point():
         ledger.exact(quantity, layer, actual, expected)
     else:
-        ledger.close(quantity, layer, actual, expected, _TRACE_BOUNDS.get(quantity.split(".")[-1], NUMBERS))
+        ledger.close(quantity, layer, actual, expected, bounds.of(quantity))
 
 
 def check_quantised(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
@@ -99,9 +106,10 @@ def check_quantised(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
         return
     longest = max(len(prompt.ids) for prompt in golden.quant)
     runner = make_runner(golden, rank, context_len=longest, quantised=True)
+    bounds = Bounds((f"quant {name}", values) for prompt in golden.quant for name, values in prompt.tensors.items())
     for prompt in golden.quant:
         output = runner.forward_target(_prefill(_request(prompt, 0), rank.device), logits_rows=None)
-        ledger.close("quant logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
+        ledger.close("quant logits", prompt.name, output.logits, prompt.get("logits"), bounds.of("quant logits"))
     for quantity in sorted({key for prompt in golden.quant for key in prompt.tensors} - {"input_ids", "logits"}):
         ledger.absent(f"quant {quantity}", "in the set, but unknown here: not compared")
 
@@ -143,26 +151,33 @@ def _check_prompt(
     request: Request,
     device: torch.device,
     ledger: Ledger,
+    bounds: Bounds,
     *,
     chain_length: int,
 ) -> torch.Tensor:
     """Compare one prompt's passes; returns the target's logits (V,) after it. chain_length: 0 without MTP layer."""
+
+    def close(quantity: str, actual: torch.Tensor) -> None:
+        ledger.close(quantity, prompt.name, actual, prompt.get(quantity), bounds.of(quantity))
+
     batch = _prefill(request, device)
     output = runner.forward_target(batch, logits_rows=None)
-    ledger.close("logits", prompt.name, output.logits, prompt.get("logits"), NUMBERS)
-    ledger.close("last_streams", prompt.name, output.streams[-1], prompt.get("last_streams"), NUMBERS)
+    close("logits", output.logits)
+    close("last_streams", output.streams[-1])
     first = int(output.logits[-1].argmax())
     request.output.append(first)
     if not chain_length:
         return output.logits[-1]
     shifted = replace(batch, input_ids=torch.tensor((*prompt.ids[1:], first), device=device))
     own = runner.forward_mtp(shifted, output.streams, logits_rows=None)
-    ledger.close("mtp_logits", prompt.name, own.logits, prompt.get("mtp_logits"), NUMBERS)
-    ledger.close("mtp_last_streams", prompt.name, own.streams[-1], prompt.get("mtp_last_streams"), NUMBERS)
+    close("mtp_logits", own.logits)
+    close("mtp_last_streams", own.streams[-1])
     inputs = DecodeInputs.of((request,), device)
     chain_logits = _chain_logits(runner, inputs, own.logits[-1:], own.streams[-1:], chain_length)
-    ledger.close("mtp_chain_logits", prompt.name, chain_logits, prompt.get("mtp_chain_logits"), NUMBERS)
-    ledger.exact("mtp_chain", prompt.name, chain_logits.argmax(-1), prompt.get("mtp_chain"))
+    close("mtp_chain_logits", chain_logits)
+    drafts, expected = chain_logits.argmax(-1), prompt.get("mtp_chain")
+    excuse = close_call(drafts, expected, prompt.get("mtp_chain_logits"), bounds.of("mtp_chain_logits"))
+    ledger.exact("mtp_chain", prompt.name, drafts, expected, note=excuse)
     return output.logits[-1]
 
 
@@ -185,6 +200,7 @@ def _check_decode(
     first_logits: Sequence[torch.Tensor],
     device: torch.device,
     ledger: Ledger,
+    bounds: Bounds,
 ) -> None:
     """greedy_logits of all prompts, decoded in one batch, each fed what it chose itself."""
     requests = [_request(prompt, slot) for slot, prompt in enumerate(golden.prompts)]
@@ -196,7 +212,7 @@ def _check_decode(
         window = inputs.window(Phase.DECODE, inputs.newest[:, None])
         steps.append(runner.forward_target(window, logits_rows=None).logits)
     for prompt, decoded in zip(golden.prompts, torch.stack(steps, 1), strict=True):
-        ledger.close("greedy_logits", prompt.name, decoded, prompt.get("greedy_logits"), NUMBERS)
+        ledger.close("greedy_logits", prompt.name, decoded, prompt.get("greedy_logits"), bounds.of("greedy_logits"))
 
 
 def _with_sorted_experts(trace: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -58,13 +58,15 @@ class Ledger:
         difference = (actual.double().cpu() - expected.double()).abs().nan_to_num(nan=math.inf)
         self._record(row, where, float(difference.max()) if difference.numel() else 0.0)
 
-    def exact(self, quantity: str, where: str, actual: torch.Tensor, expected: torch.Tensor | None) -> None:
-        """Compare integers entry by entry; None is a missing key."""
+    def exact(
+        self, quantity: str, where: str, actual: torch.Tensor, expected: torch.Tensor | None, *, note: str = ""
+    ) -> None:
+        """Compare integers entry by entry; None is a missing key. note: what to say if they differ."""
         row = self._row(quantity, None)
         if not self._comparable(row, where, actual, expected):
             return
         assert expected is not None
-        self._record(row, where, float((actual.cpu() != expected).sum()))
+        self._record(row, where, float((actual.cpu() != expected).sum()), note)
 
     def absent(self, quantity: str, why: str) -> None:
         """Say that an optional quantity could not be compared."""
@@ -86,12 +88,12 @@ class Ledger:
             return True
         return False
 
-    def _record(self, row: Row, where: str, difference: float) -> None:
+    def _record(self, row: Row, where: str, difference: float, note: str = "") -> None:
         row.compared += 1
         if difference > row.worst or not row.where:
             row.worst, row.where = difference, where
         if difference > (row.bound or 0.0):
-            self._fail(row, where, "")
+            self._fail(row, where, note)
 
     def _fail(self, row: Row, where: str, note: str) -> None:
         if note and (not row.note or row.status is Status.ABSENT):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
+from dsv4_engine.check.bounds import close_call
+from dsv4_engine.check.forwards import prompt_bounds
 from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
 from dsv4_engine.check.rank import CheckRank
@@ -51,6 +53,8 @@ def serve(
 
 
 def _check_tokens(quantity: str, golden: GoldenSet, served: dict[str, RequestResult], ledger: Ledger) -> None:
+    bound = prompt_bounds(golden).of("greedy_logits")
     for prompt in golden.prompts:
-        tokens = served[prompt.name].tokens if prompt.name in served else ()
-        ledger.exact(quantity, prompt.name, torch.tensor(tokens, dtype=torch.int64), prompt.get("greedy"))
+        tokens = torch.tensor(served[prompt.name].tokens if prompt.name in served else (), dtype=torch.int64)
+        excuse = close_call(tokens, prompt.get("greedy"), prompt.get("greedy_logits"), bound)
+        ledger.exact(quantity, prompt.name, tokens, prompt.get("greedy"), note=excuse)

@@ -7,6 +7,8 @@ from decimal import Decimal
 
 import torch
 
+from dsv4_engine.check.bounds import close_call
+from dsv4_engine.check.forwards import prompt_bounds
 from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
 from dsv4_engine.check.manifest import SpecRun
@@ -33,8 +35,10 @@ def check_spec(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     if not runs:
         return
     num_drafts, results = _first_fit(golden, rank, runs)
+    logits = {prompt.name: prompt.get("greedy_logits") for prompt in golden.prompts}
+    bound = prompt_bounds(golden).of("greedy_logits")
     for run in runs:
-        _compare(run, results[run.prompt], ledger)
+        _compare(run, results[run.prompt], logits[run.prompt], bound, ledger)
     _compare_mean(golden, results.values(), num_drafts, ledger)
 
 
@@ -78,9 +82,12 @@ def _possible_drafts(chains: int, runs: Iterable[SpecRun]) -> list[int]:
     return [chains, *(num_drafts for num_drafts in others if num_drafts != chains)]
 
 
-def _compare(run: SpecRun, ours: RequestResult, ledger: Ledger) -> None:
+def _compare(
+    run: SpecRun, ours: RequestResult, logits: torch.Tensor | None, bound: float, ledger: Ledger
+) -> None:
     ledger.exact("accept lengths", run.prompt, _integers(ours.accept_lens), _integers(run.accept_lens))
-    ledger.exact("spec tokens", run.prompt, _integers(ours.tokens), _integers(run.tokens))
+    tokens, expected = _integers(ours.tokens), _integers(run.tokens)
+    ledger.exact("spec tokens", run.prompt, tokens, expected, note=close_call(tokens, expected, logits, bound))
     ledger.lines.append(f"accept lengths {run.prompt}: {' '.join(map(str, ours.accept_lens))}")
     if ours.accept_lens != run.accept_lens:
         ledger.lines.append(f"      in the set {run.prompt}: {' '.join(map(str, run.accept_lens))}")

@@ -22,10 +22,16 @@ def _cells(row: Row) -> tuple[str, ...]:
     if row.bound is None:
         worst, bound = f"{row.worst:.0f} differ" if row.worst else "equal", "exact"
     else:
-        worst, bound = f"{row.worst:.2e}", f"{row.bound:.0e}"
+        worst, bound = f"{row.worst:.2e}", _bound(row.bound)
     if not row.compared:
         worst = "-"
     return (row.quantity, str(row.compared), worst, row.where or "-", bound, result)
+
+
+def _bound(bound: float) -> str:
+    """One digit where that says it all."""
+    short = f"{bound:.0e}"
+    return short if float(short) == bound else f"{bound:.1e}"
 
 
 def _verdict(ledger: Ledger) -> str:
