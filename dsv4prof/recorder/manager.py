@@ -24,6 +24,7 @@ from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.process import claim, yield_claim
 from dsv4prof.recorder.release import release_with_proof
 from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.wording import describe
 
 _EXIT_PATIENCE_S = 10.0
 # Whether other threads worked or nobody did cannot be told apart, and neither trace can be analysed.
@@ -181,7 +182,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._state in (State.ARMED, State.RECORDING):
-            self._finish(f"the block ended with {kind.__name__}: {error}" if kind is not None else self._stop_reason)
+            self._finish(f"the block ended with {describe(error)}" if error is not None else self._stop_reason)
         if error is None and self.failure is not None:
             raise self.failure
 

@@ -19,6 +19,7 @@ import msgspec
 from dsv4prof.errors import OutputError
 from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord
 from dsv4prof.recorder.atomic import atomic_path, write_atomic
+from dsv4prof.recorder.wording import writable
 
 _CHUNK = 1 << 20
 # Kineto writes a space after a colon, torch's Python exporter does not.
@@ -100,6 +101,8 @@ class RankSink:
 
     def update(self, **changes: Any) -> RankRecord:
         """Change the record and write it, so that whoever looks after a crash finds the last state."""
+        if changes.get("reason") is not None:
+            changes["reason"] = writable(changes["reason"])
         self._record = msgspec.structs.replace(self._record, **changes)
         write_record(self.folder, self._record)
         return self._record

@@ -29,6 +29,7 @@ from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sessions import DEFAULT_ROOT, assemble, create_session
 from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.wording import writable
 
 SESSION_VARIABLE = "DSV4PROF_SESSION"
 _AGREE_PATIENCE_S = 60.0
@@ -67,7 +68,7 @@ def record(
             home,
             name=name,
             world_size=me.world_size or 1,
-            command=sys.argv,
+            command=[writable(word) for word in sys.argv],
             plan=msgspec.to_builtins(chosen),
         ),
         given=session,

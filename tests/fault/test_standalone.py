@@ -181,6 +181,27 @@ with record(PLAN, {where}):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.parametrize("error", ["ValueError('\\ud800')", "Speechless()"], ids=["surrogate", "raises"])
+def test_an_odd_exception_ends_the_session_and_goes_on_as_itself(tmp_path: Path, error: str) -> None:
+    body = f"""
+class Speechless(Exception):
+    def __str__(self): raise RuntimeError("not even this")
+sys.argv.append(os.fsdecode(b"\\xff"))
+try:
+    with record(PLAN, root=root):
+        work()
+        raise {error}
+except Exception as error:
+    print(type(error).__name__)
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert out.split() == [error.split("(")[0]]
+    folder = only_session(tmp_path)
+    assert_whole(folder)
+    assert json.loads((folder / "manifest.json").read_text())["outcome"] == "incomplete"
+
+
 def test_many_sessions_in_one_process_do_not_grow_it(tmp_path: Path) -> None:
     body = """
 import psutil

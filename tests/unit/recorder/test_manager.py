@@ -16,6 +16,7 @@ from dsv4prof.recorder.backends import Remains
 from dsv4prof.recorder.manager import Recorder, State
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.process import holder, yield_claim
+from dsv4prof.recorder.sessions import record_of
 from dsv4prof.recorder.sink import RankSink
 from dsv4prof.recorder.standalone import require_freed
 
@@ -185,6 +186,36 @@ def test_an_exception_in_the_block_saves_the_trace_and_says_so(sink: RankSink) -
     assert sink.record.outcome is Outcome.INCOMPLETE
     assert "ValueError: boom" in (sink.record.reason or "")
     assert sink.record.steps == 1
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("a\ud800b"), "ValueError: a\\ud800b"),
+        (SpeechlessError(), "SpeechlessError"),
+        (ValueError("nul\x00"), "ValueError: nul\x00"),
+        (ValueError("x" * 10**6), "ValueError: xxx"),
+    ],
+    ids=["surrogate", "raises", "nul", "long"],
+)
+def test_no_exception_of_the_program_is_too_odd_to_be_recorded(
+    sink: RankSink, error: Exception, words: str
+) -> None:
+    recorder = Recorder(RecordPlan(), sink, FakeBackend())
+    with pytest.raises(type(error)) as caught, recorder:
+        raise error
+    assert caught.value is error
+    assert recorder.state is State.RELEASED
+    record = record_of(sink.folder, 0)
+    assert record is not None
+    assert record.outcome is Outcome.INCOMPLETE
+    assert words in (record.reason or "")
+    assert len(record.reason or "") < 3000
 
 
 def test_a_block_that_ends_before_its_window_says_so(sink: RankSink) -> None:
