@@ -130,7 +130,7 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(name="shapes", kind=bool, default=False, help="Record operator shapes"),
     Setting(name="memory", kind=bool, default=False, help="Record allocations"),
     Setting(
-        name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: cores / ranks"
+        name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: shared out"
     ),
     Setting(name="port", kind=int, default=0, minimum=0, help="The ranks' port on 127.0.0.1; 0: a free one"),
     Setting(name="name", kind=str, default=None, help="Of the session's folder; default: the model's"),

@@ -15,10 +15,10 @@ from dsv4prof.analysis.mtp import analyze_mtp
 from dsv4prof.analysis.phases import analyze_phases
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.merging import rank_facts
-from dsv4prof.api.sources import gather, resolve
+from dsv4prof.api.sources import Gathered, Source, gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.model.finding import Finding, Severity
-from dsv4prof.model.report import Metric, Provenance, Report, Section, Verdict
+from dsv4prof.model.report import Check, Metric, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import CallSite, Session
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.sync.join import join_call_sites
@@ -48,6 +48,7 @@ def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"),
         provenance=Provenance(
             command="analyze", inputs=list(inputs), session=session, versions={"dsv4prof": __version__}
         ),
+        checks=[_source_check(gathered, source)],
         sections=insight.sections,
         metrics=insight.metrics,
         findings=findings,
@@ -56,6 +57,13 @@ def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"),
         next_command=f"dsv4prof sessions show {session}" if session else None,
         data={**insight.facts, "ranks": rank_facts(gathered.trace)},
     )
+
+
+def _source_check(gathered: Gathered, source: Source) -> Check:
+    """What was read, since `latest` or a prefix does not say."""
+    ranks = plural(len(gathered.trace.ranks), "rank")
+    files = plural(len(source.files), "file")
+    return Check(key="source", ok=gathered.whole or None, message=f"{source.label}: {ranks} in {files}")
 
 
 def explain(trace: MergedTrace, session: Session | None) -> Insight:
