@@ -24,6 +24,7 @@ _ARCHITECTURE = "DeepseekV4ForCausalLM"
 _NOT_DSV4_HINT = f"the engine serves models of model_type {_MODEL_TYPE!r} or architecture {_ARCHITECTURE!r}"
 _COMPARE_HINT = "compare the file with the published DeepSeek-V4 config"
 _MISSING = object()
+_LARGEST_INTEGER = 2**31 - 1
 _LARGEST = sys.float_info.max
 
 
@@ -198,8 +199,8 @@ class _Reader:
 
     def integer(self, name: str, default: object = _MISSING, *, minimum: int = 1) -> int:
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise self._fail(f"{name} is {value!r}, not an integer of at least {minimum}")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _LARGEST_INTEGER:
+            raise self._fail(f"{name} is {value!r}, not an integer of {minimum} to {_LARGEST_INTEGER}")
         return value
 
     def number(self, name: str, default: object = _MISSING, *, above: float | None = None) -> float:

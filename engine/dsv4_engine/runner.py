@@ -10,7 +10,7 @@ import torch
 from dsv4_engine.attention.metadata import build_metadata
 from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.cache.layout import CacheLayout, CacheShape
-from dsv4_engine.cache.pools import LayerPool, allocate_layer
+from dsv4_engine.cache.pools import allocate_layers
 from dsv4_engine.config import SLIDING, ModelConfig
 from dsv4_engine.hooks import StepHooks
 from dsv4_engine.model.mtp import MtpModel
@@ -72,13 +72,11 @@ class ModelRunner:
             if config.has_mtp and reader.has("mtp.0.e_proj.weight")
             else None
         )
-
-        def pool(ratio: int) -> LayerPool:
-            return allocate_layer(config, self.layout, ratio, device=device, dtype=dtype)
-
         self._ratios = config.compress_ratios[: config.num_hidden_layers]
-        self._pools = [pool(ratio) for ratio in self._ratios]
-        self._mtp_pool = pool(SLIDING) if self._mtp else None
+        ratios = (*self._ratios, *((SLIDING,) if self._mtp else ()))
+        pools = allocate_layers(config, self.layout, ratios, device=device, dtype=dtype)
+        self._pools = pools[: config.num_hidden_layers]
+        self._mtp_pool = pools[-1] if self._mtp else None
 
     @property
     def has_mtp(self) -> bool:

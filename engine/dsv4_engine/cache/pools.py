@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from dsv4_engine.cache.layout import CacheLayout
 from dsv4_engine.config import CSA, SLIDING, ModelConfig
+from dsv4_engine.errors import EngineError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,48 @@ class LayerPool:
     window: torch.Tensor
     attention: CompressorPool | None
     indexer: CompressorPool | None
+
+    @property
+    def num_bytes(self) -> int:
+        compressors = [pool for pool in (self.attention, self.indexer) if pool is not None]
+        tensors = [self.window, *(tensor for pool in compressors for tensor in (pool.entries, pool.state))]
+        return sum(tensor.nbytes for tensor in tensors)
+
+
+def allocate_layers(
+    config: ModelConfig, layout: CacheLayout, ratios: Sequence[int], *, device: torch.device, dtype: torch.dtype
+) -> list[LayerPool]:
+    """Zeroed pools of layers with the given compression ratios; EngineError where the device has no room for them."""
+    needed = layout.num_slots * _slot_bytes(config, layout, ratios, dtype)
+    available = _memory_bytes(device)
+    refusal = EngineError(
+        f"the caches of {layout.num_slots} requests need {_gib(needed)}, and {device} has {_gib(available)}",
+        hint="lower max_requests or context_len",
+    )
+    if needed > available:
+        raise refusal
+    try:
+        return [allocate_layer(config, layout, ratio, device=device, dtype=dtype) for ratio in ratios]
+    except RuntimeError as error:  # an allocator's, which has no type of its own on the CPU
+        raise refusal from error
+
+
+def _slot_bytes(config: ModelConfig, layout: CacheLayout, ratios: Sequence[int], dtype: torch.dtype) -> int:
+    """Bytes of one request's rows, and a little more, found without allocating any."""
+    one, nowhere = replace(layout, num_slots=1), torch.device("meta")
+    return sum(allocate_layer(config, one, ratio, device=nowhere, dtype=dtype).num_bytes for ratio in ratios)
+
+
+def _memory_bytes(device: torch.device) -> int:
+    """All of a host's memory, since files cached in it make room, or what is free on a GPU, torch's own reserve too."""
+    if device.type == "cuda":
+        reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + reserve)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _gib(count: int) -> str:
+    return f"{count:,} bytes ({count / 2**30:,.1f} GiB)"
 
 
 def allocate_layer(

@@ -80,6 +80,8 @@ def test_a_model_without_mtp(values):
         ({"eos_token_id": "</s>"}, "eos_token_id"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps"),
         ({"rms_norm_eps": math.nan}, "rms_norm_eps"),
+        ({"max_position_embeddings": 2**31}, "max_position_embeddings"),
+        ({"sliding_window": 10**30}, "sliding_window"),
         ({"rms_norm_eps": math.inf}, "rms_norm_eps"),
         ({"hc_eps": 10**400}, "hc_eps"),
         ({"quantization_config": {"weight_block_size": [128]}}, "weight_block_size"),

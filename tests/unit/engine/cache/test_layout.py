@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from dsv4_engine.cache.layout import CacheLayout, CacheShape, compressor_span
-from dsv4_engine.cache.pools import allocate_layer
+from dsv4_engine.cache.pools import allocate_layer, allocate_layers
 from dsv4_engine.checkpoint.configs import tiny_config
+from dsv4_engine.errors import EngineError
 from engine_batches import CPU
 
 
@@ -54,6 +55,23 @@ def test_trash_rows_are_the_last_of_their_pools():
         assert compressor.entries.shape == (layout.entry_trash(4) + 1, dim)
         assert compressor.state.shape == (layout.state_trash(4) + 1, 2, 2 * dim)
         assert compressor.state.dtype == torch.float32 and compressor.entries.dtype == torch.bfloat16
+
+
+def test_pools_that_no_memory_holds_are_refused_with_their_size():
+    config = tiny_config()
+    one = allocate_layers(config, plan(max_requests=1), (0, 4, 128, 0), device=CPU, dtype=torch.float32)
+    for requests in (10**8, 10**18):
+        layout = plan(max_requests=requests)
+        with pytest.raises(EngineError, match=f"{requests} requests need") as caught:
+            allocate_layers(config, layout, (0, 4, 128, 0), device=CPU, dtype=torch.float32)
+        assert f"need {requests * sum(pool.num_bytes for pool in one):,} bytes" in caught.value.message
+        assert caught.value.hint == "lower max_requests or context_len"
+
+
+def test_what_an_allocator_refuses_is_refused_in_the_same_words(monkeypatch):
+    monkeypatch.setattr("dsv4_engine.cache.pools._memory_bytes", lambda device: 2**80)
+    with pytest.raises(EngineError, match=r"the caches of 1000000000000 requests need .* bytes"):
+        allocate_layers(tiny_config(), plan(max_requests=10**12), (0,), device=CPU, dtype=torch.float32)
 
 
 def test_layers_have_only_the_pools_of_their_kind():
