@@ -23,7 +23,7 @@ from dsv4prof.recorder.marks import disown_unfinished
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.process import claim, yield_claim
 from dsv4prof.recorder.release import release_with_proof
-from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.sink import RankSink, require_folder
 from dsv4prof.recorder.wording import describe
 
 _EXIT_PATIENCE_S = 10.0
@@ -235,6 +235,7 @@ class Recorder:
         self._backend.stop()
         stopped = time.perf_counter_ns()
         try:
+            require_folder(self._sink.folder)
             self._backend.export(json_file)
             if self.mark_steps and self._first_step < self._steps_done < self.plan.end_step:
                 disown_unfinished(json_file, self._steps_done)

@@ -59,12 +59,16 @@ def check_writable(folder: Path, *, need_bytes: int = MIN_FREE_BYTES) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"x")
-        probe.unlink()
+        try:
+            probe.write_bytes(b"x")
+        finally:
+            probe.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        # A ValueError is a name that no file system takes: a NUL or a lone surrogate in it.
+        words = (isinstance(error, OSError) and error.strerror) or str(error)
         raise OutputError(
-            f"cannot write to {folder}: {error.strerror or error}", hint="name another folder for sessions"
+            f"cannot write to {str(folder)!r}: {words}", hint="name another folder for sessions"
         ) from error
     if free < need_bytes:
         raise OutputError(
@@ -121,9 +125,7 @@ class RankSink:
             with atomic_path(self.trace_path) as part:
                 _compress(json_file, part, (events, work))
         except OSError as error:
-            raise OutputError(
-                f"cannot write {self.trace_path}: {error.strerror or error}", hint="is the disk full?"
-            ) from error
+            raise _unwritable(self.trace_path, error) from error
         self.update(trace=self.trace_path.name, trace_bytes=self.trace_path.stat().st_size, events=events.found)
         return work.found
 
@@ -138,7 +140,23 @@ def write_record(folder: Path, record: RankRecord) -> None:
     try:
         write_atomic(path, msgspec.json.format(msgspec.json.encode(record)))
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="is the disk full?") from error
+        raise _unwritable(path, error) from error
+
+
+def require_folder(folder: Path) -> None:
+    """Raises OutputError when a session's folder was removed under the recording."""
+    if not folder.is_dir():
+        raise OutputError(
+            f"the session's folder is gone: {folder}", hint="something removed it during the recording; record again"
+        )
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    try:
+        require_folder(path.parent)
+    except OutputError as gone:
+        return gone
+    return OutputError(f"cannot write {path}: {error.strerror or error}", hint="is the disk full?")
 
 
 class _MarkCounter:

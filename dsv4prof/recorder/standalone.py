@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from dsv4prof.errors import Dsv4profError, InputError, LifetimeError, OutputError, UsageError
-from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
+from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankCoordinates, Session
 from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.backends.kineto import KinetoBackend
 from dsv4prof.recorder.manager import Recorder
@@ -33,6 +33,7 @@ from dsv4prof.recorder.wording import writable
 
 SESSION_VARIABLE = "DSV4PROF_SESSION"
 _AGREE_PATIENCE_S = 60.0
+_LONGEST_NAME = 200
 _NOTE_PREFIX = ".launch-"
 _launches: dict[Path, int] = {}
 
@@ -51,12 +52,17 @@ def record(
     Each recorded step is a `ProfilerStep#N` in the trace; a block without any `step()` is one step.
     The rank is read from RANK and WORLD_SIZE unless `coordinates` says more. `session` (or DSV4PROF_SESSION) names an
     existing session's folder; otherwise a new one is made under `root`. `recorder.record` says what was saved.
-    Raises OutputError or LifetimeError before the block where possible, else after it; an exception of the block goes
-    first. SIGTERM in the block ends it with SystemExit, so that the trace is saved. A child forked in the block leaves
-    it without a trace, and everything to its parent.
+    Raises UsageError, OutputError or LifetimeError before the block where possible, else after it; an exception of the
+    block goes first. SIGTERM in the block ends it with SystemExit, so that the trace is saved. A child forked in the
+    block leaves it without a trace, and everything to its parent.
     Recording is per thread: a trace without any operator, because nothing ran or because other threads did the work, is
     saved and called incomplete.
     """
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(
+            f"a session's name of {len(name)} characters is too long for a folder's",
+            hint=f"give {_LONGEST_NAME} characters or fewer",
+        )
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)
     # The program may change its directory before anything is saved.
@@ -79,8 +85,9 @@ def record(
         with _terminate_by_exception(), recorder:
             yield recorder
     finally:
-        if os.getpid() == process:
-            assemble(folder)
+        # Of a removed folder the recorder has told already, or the block's own exception goes first.
+        if os.getpid() == process and (folder / MANIFEST_NAME).is_file():
+            _forget_launch(folder, assemble(folder))
     require_freed(recorder)
 
 
@@ -140,13 +147,13 @@ def agree_on_session(
             )
         return folder
     if (me.world_size or 1) == 1:
-        return make()
+        return make().absolute()
     note = _agreement(root)
     if me.rank != 0:
         return _await_folder(note, me)
-    folder = make()
+    folder = make().absolute()
     _forget_past_launches(root)
-    write_atomic(note, str(folder.resolve()).encode())
+    write_atomic(note, str(folder).encode())
     return folder
 
 
@@ -161,8 +168,18 @@ def _agreement(root: Path) -> Path:
     return root / f"{_NOTE_PREFIX}{parent}-{born}-{restart}-{_launches[root]}"
 
 
+def _forget_launch(folder: Path, session: Session) -> None:
+    """Every rank that has a record has read the note that led it here; whoever sees them all takes it away."""
+    if any(record.outcome is Outcome.MISSING for record in session.ranks):
+        return
+    for note in folder.parent.glob(f"{_NOTE_PREFIX}*"):
+        with suppress(FileNotFoundError):
+            if note.read_text() == str(folder):
+                note.unlink()
+
+
 def _forget_past_launches(root: Path) -> None:
-    """Rank 0 cannot know when the others have read a note, but a launch whose agent is gone needs none."""
+    """The note of a launch that died stays, but one whose agent is gone leads nobody anywhere."""
     import psutil
 
     for note in root.glob(f"{_NOTE_PREFIX}*"):

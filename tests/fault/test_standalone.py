@@ -202,6 +202,51 @@ except Exception as error:
     assert json.loads((folder / "manifest.json").read_text())["outcome"] == "incomplete"
 
 
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ("name='n' * 300", "UsageError", "300 characters"),
+        ("root='\\0x'", "OutputError", "cannot write to"),
+        ("root='\\ud800'", "OutputError", "cannot write to"),
+        ("session='\\0x'", "InputError", "is no session"),
+    ],
+)
+def test_a_name_that_no_file_system_takes_is_refused(tmp_path: Path, asked: str, error: str, words: str) -> None:
+    body = f"""
+os.chdir(root)
+try:
+    with record(PLAN, {asked}): work()
+except Dsv4profError as error:
+    print(type(error).__name__, ascii(error.message), error.hint is not None)
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert out.startswith(error)
+    assert words in out
+    assert out.rstrip().endswith("True")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_session_removed_while_recording_is_named(tmp_path: Path, raised: bool) -> None:
+    body = f"""
+import shutil
+try:
+    with record(PLAN, root=root) as recorder:
+        work()
+        shutil.rmtree(next(root.iterdir()))
+        if {raised}: raise ValueError("boom")
+except (Dsv4profError, ValueError) as error:
+    print(type(error).__name__, error)
+print(recorder.state.value, recorder.proof.freed)
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert out.startswith("ValueError boom" if raised else "OutputError the session's folder is gone")
+    assert out.rstrip().endswith("released True")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_many_sessions_in_one_process_do_not_grow_it(tmp_path: Path) -> None:
     body = """
 import psutil
@@ -230,6 +275,7 @@ def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
     assert child.returncode == 0, child.stderr
     from dsv4prof.recorder.sessions import list_sessions
 
+    assert list((tmp_path / "sessions").glob(".*")) == [], "the note that led the ranks together is gone"
     sessions = list_sessions(tmp_path / "sessions")
     assert len(sessions) == 2, "one a recording, not one a rank"
     for folder, session in sessions:

@@ -114,6 +114,19 @@ def test_too_little_space_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_probe_that_finds_the_disk_full_goes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_bytes
+
+    def full(self: Path, data: bytes) -> int:
+        write(self, b"")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match="No space left"):
+        check_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
     target = tmp_path / "x.json"
     write_atomic(target, b"old")
