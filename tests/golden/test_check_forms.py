@@ -152,6 +152,9 @@ def test_a_list_of_tokens_longer_than_its_accept_lengths_costs_no_more_steps(fol
     change_manifest(folder, lambda m: m["spec"]["33"].update(tokens=m["spec"]["33"]["tokens"] * 1000))
     [run] = read_golden(folder).manifest.spec
     assert len(run.tokens) == 40_000 and run.num_output == 1 + sum(run.accept_lens) + 7
+    change_manifest(folder, lambda m: m["spec"]["33"].update(accept_lens=[10**9, 2]))
+    [run] = read_golden(folder).manifest.spec
+    assert run.num_output == 1 + 8 + 2 + 7
 
 
 def test_the_command_says_what_it_cannot_read(folder, capsys):

@@ -27,7 +27,8 @@ class SpecRun:
     @property
     def num_output(self) -> int:
         """Tokens to make before comparing: no more than the accept lengths explain, whatever the list says."""
-        return min(len(self.tokens), 1 + sum(self.accept_lens) + MAX_DRAFTS)
+        gained = sum(min(accepted, MAX_DRAFTS + 1) for accepted in self.accept_lens)
+        return min(len(self.tokens), 1 + gained + MAX_DRAFTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,7 @@ def _mean_accept(values: Mapping[str, Any], path: Path) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < sys.maxsize:
-        raise EngineError(f"{path}: mean_accept is {value!r}, not a positive number", hint=_FORM_HINT)
+        raise EngineError(f"{path}: mean_accept is {value!r}, which no accept lengths have as their mean", hint=_FORM_HINT)
     return float(value)
 
 
