@@ -99,7 +99,7 @@ def _mean_accept(values: Mapping[str, Any], path: Path) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < sys.maxsize:
-        raise EngineError(f"{path}: mean_accept is {value!r}, which no accept lengths have as their mean", hint=_FORM_HINT)
+        raise EngineError(f"{path}: mean_accept is {value!r}, no mean of accept lengths", hint=_FORM_HINT)
     return float(value)
 
 
