@@ -46,6 +46,8 @@ def test_bounds_grow_with_the_largest_number_of_all_places_and_never_shrink():
     assert bounds.of("logits") == pytest.approx(1e-3) and bounds.of("greedy_logits") == 1e-4
     collapsed = "trace attn_hc.collapsed"
     assert Bounds([(collapsed, torch.tensor([97.8]))]).of(collapsed) == pytest.approx(6e-5)
+    assert Bounds([("trace moe_out", torch.tensor([25.9]))]).of(collapsed) == pytest.approx(3e-4)
+    assert Bounds([("trace moe_out", torch.tensor([25.9]))]).of("trace attn_hc.comb") == 5e-6
     assert Bounds([("logits", torch.tensor([0.001]))]).of("logits") == 1e-4
     assert Bounds([]).of("trace never_seen") == 1e-4
 
