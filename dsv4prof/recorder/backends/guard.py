@@ -44,7 +44,10 @@ class KinetoGuard:
         self._wrappers.clear()
 
     def _wrap(self, name: str, otherwise: Callable[[], object]) -> None:
-        original = getattr(self._kind, name)
+        original = getattr(self._kind, name, None)
+        if original is None:
+            # The names are torch's own business; without one, what happens is still found when the recording stops.
+            return
 
         @functools.wraps(original)
         def wrapper(profiler: object, *args: Any, **kwargs: Any) -> Any:

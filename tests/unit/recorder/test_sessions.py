@@ -176,3 +176,18 @@ def test_events_and_work_are_counted_in_either_way_of_writing(
 def test_reading_sessions_needs_no_torch() -> None:
     code = "import dsv4prof.recorder, sys; sys.exit(any(name in sys.modules for name in ('torch', 'numpy')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_recording_without_torch_says_what_to_install_and_leaves_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from dsv4prof import record
+with record(root=sys.argv[1]): pass
+"""
+    child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert child.returncode == 1
+    last = child.stderr.strip().splitlines()[-1]
+    assert "MissingExtraError" in last
+    assert "pip install 'dsv4prof[engine]'" in last
+    assert list(tmp_path.iterdir()) == []
