@@ -22,6 +22,8 @@ class _Correlated(msgspec.Struct):
     correlation: int | str | None = None
 
 
+# Twice the depth of Python's own stack: more is damage, and a walk up for every read would never end.
+MAX_CHAIN = 2000
 _MAX_CORRELATION = 2**64
 _CORRELATED = msgspec.json.Decoder(_Correlated)
 
@@ -80,14 +82,14 @@ class RankIndex:
         return before
 
     def chain(self, index: int) -> list[int]:
-        """The slices that enclose one on its track, innermost first, without itself.
+        """The slices that enclose one on its track, innermost first, without itself, MAX_CHAIN at most.
 
         Slices that overlap without nesting (step annotations beside python stacks) hide none of those that enclose.
         """
         end = self.slices[index].end_ns
         found: list[int] = []
         place = self._opened_before[index]
-        while place >= 0:
+        while place >= 0 and len(found) < MAX_CHAIN:
             if self.slices[place].end_ns >= end:
                 found.append(place)
             place = self._opened_before[place]
@@ -96,13 +98,15 @@ class RankIndex:
     @cached_property
     def parents(self) -> list[int]:
         """For each slice the one that encloses it most closely, or -1."""
-        before, slices = self._opened_before, self.slices
-        parents = list(before)
-        for index, place in enumerate(before):
-            end = slices[index].end_ns
-            while place >= 0 and slices[place].end_ns < end:
-                place = before[place]
-            parents[index] = place
+        slices = self.slices
+        parents = list(self._opened_before)
+        for indexes in self.tracks.values():
+            for index in indexes:
+                place, end = parents[index], slices[index].end_ns
+                # What a slice that ends too early did not nest in ends earlier still.
+                while place >= 0 and slices[place].end_ns < end:
+                    place = parents[place]
+                parents[index] = place
         return parents
 
     @cached_property

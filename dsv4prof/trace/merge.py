@@ -98,6 +98,7 @@ class _Rows:
         self.rows: list[MergedTrack] = []
         self._row: dict[Track, MergedTrack] = {}
         self._lanes: dict[tuple[Track, int], int] = {}
+        self._last_free: dict[int, int] = {}
         for info in infos:
             self.pids.setdefault(_key(info.track.pid), first_pid + len(self.pids))
         taken = {
@@ -150,10 +151,10 @@ class _Rows:
         return tid
 
     def _free_tid(self, pid: int) -> int:
-        tid = OWN_TID_BASE + 1
+        tid = self._last_free.get(pid, OWN_TID_BASE) + 1
         while (pid, tid) in self._used:
             tid += 1
-        self._used.add((pid, tid))
+        self._last_free[pid] = tid
         return tid
 
 

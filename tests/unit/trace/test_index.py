@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dsv4prof.model.event import Slice, Track
 from dsv4prof.model.phase import Phase
-from dsv4prof.trace.index import RankIndex, TraceIndex
+from dsv4prof.model.session import RankCoordinates
+from dsv4prof.model.trace import RankTrace, TrackInfo
+from dsv4prof.trace.index import MAX_CHAIN, RankIndex, TraceIndex
+from dsv4prof.trace.merge import merge
 from dsv4prof.trace.steps import accepted_markers
 from traces import call, kernel, merged, note, op
 
@@ -141,3 +147,19 @@ def test_a_slice_on_a_lane_is_placed_there(tmp_path: Path) -> None:
     (pid, tid), (lane_pid, lane_tid) = rank.place(0), rank.place(1)
     assert (pid, tid) == (lane_pid, 7)
     assert lane_tid != 7
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=25))
+def test_a_parent_is_the_innermost_of_the_chain(spans: list[tuple[int, int]]) -> None:
+    track = Track(1, 1)
+    slices = [Slice(str(n), "cpu_op", track, start, dur) for n, (start, dur) in enumerate(spans)]
+    trace = RankTrace("t.json", RankCoordinates(rank=0), slices, [], [], [], [TrackInfo(track)], {}, 0, [])
+    rank = TraceIndex(merge([trace]))[0]
+    assert rank.parents == [next(iter(rank.chain(index)), -1) for index in range(len(slices))]
+
+
+def test_a_chain_too_deep_to_be_true_is_walked_in_part(tmp_path: Path) -> None:
+    depth = MAX_CHAIN + 50
+    rank = TraceIndex(merged(tmp_path, [op(f"op{n}", n, 3 * depth - 2 * n) for n in range(depth)]))[0]
+    assert rank.chain(depth - 1) == list(range(depth - 2, 48, -1))
