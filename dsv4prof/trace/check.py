@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof.errors import InputError
+from dsv4prof.trace.counters import numeric
 from dsv4prof.trace.load import HINT_NOT_A_TRACE, paused_gc, read_text
 from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, split_document
 
@@ -35,6 +36,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     negative_pids: int
     negative_tids: int
     malformed: int
+    odd_counters: int
 
     @property
     def ok(self) -> bool:
@@ -88,6 +90,7 @@ def check_events(events: list[WireEvent], malformed: int = 0) -> CheckResult:
         negative_pids=sum(isinstance(pid, int) and not 0 <= pid < 2**32 for pid in pids),
         negative_tids=len({(event.pid, event.tid) for event in events if _importer_tid(event) != event.tid}),
         malformed=malformed,
+        odd_counters=sum(event.ph == "C" and numeric(event.args)[1] > 0 for event in events),
     )
 
 

@@ -20,6 +20,7 @@ from isal import igzip, isal_zlib
 from dsv4prof.errors import InputError
 from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
 from dsv4prof.model.trace import Dropped, RankTrace
+from dsv4prof.trace.counters import numeric
 from dsv4prof.trace.identity import coordinates, identify
 from dsv4prof.trace.inflate import GZIP_MAGIC, Inflated, inflate
 from dsv4prof.trace.pairs import Edge, pair
@@ -228,7 +229,7 @@ class _Reader:
         elif ph in ("i", "I"):
             self.instants.append(Instant(name, event.cat, track, at_ns + self.base_ns, event.s, args))
         elif ph == "C":
-            self.counters.append(Counter(name, track, at_ns + self.base_ns, args))
+            self._counter(name, track, at_ns + self.base_ns, args)
         elif ph in ("b", "n", "e") and event.id is not None:
             self.asyncs.append(AsyncPoint(ph, name, event.cat, track, at_ns + self.base_ns, event.id, args))
         elif ph in ("B", "E"):
@@ -268,6 +269,13 @@ class _Reader:
             self.dropped["GPU record without a time (time 0)"] += 1
         else:
             self.slices.append(Slice(name, event.cat, track, at_ns + self.base_ns, dur_ns, args))
+
+    def _counter(self, name: str, track: Track, at_ns: int, args: msgspec.Raw | None) -> None:
+        numbers, odd = numeric(args or b"")
+        if odd:
+            self.dropped["counter value that is no number"] += odd
+        if numbers is not None:
+            self.counters.append(Counter(name, track, at_ns, numbers))
 
     def _flow(self, event: WireEvent, name: str, track: Track, at_ns: int) -> None:
         if event.id is None:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4prof.errors import InputError
+from dsv4prof.trace.check import check_file
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import merge
 from dsv4prof.trace.wire import decode_events, nanoseconds
+from dsv4prof.trace.write import write_chrome_json
 from traces import BASE_NS, document, flow, kernel, meta, op, write, x
 
 
@@ -255,3 +257,25 @@ def test_numbers_of_ranks_that_cannot_be_are_ignored_and_noted(
     assert (trace.coordinates.rank, trace.coordinates.world_size) == (rank, world)
     assert [found.startswith(note) for found, note in zip(trace.notes, notes, strict=True)] == [True] * len(notes)
     assert len(merge([trace]).missing_ranks) < 4
+
+
+@pytest.mark.parametrize(
+    ("args", "kept", "odd"),
+    [
+        ('{"a": 1, "b": -2.5e3}', {"a": 1, "b": -2.5e3}, 0),
+        ('{"a": "5"}', {"a": "5"}, 0),
+        ("{}", {}, 0),
+        ('{"a": 1, "b": "x", "c": {"d": 2}, "e": null, "f": [1], "g": true, "h": 1e400}', {"a": 1}, 6),
+        ("[]", None, 1),
+        ("null", None, 1),
+    ],
+)
+def test_counters_keep_their_numbers(tmp_path: Path, args: str, kept: dict[str, object] | None, odd: int) -> None:
+    counter = {"ph": "C", "name": "c", "pid": 1, "tid": 1, "ts": 2, "args": "here"}
+    text = json.dumps({"traceEvents": [op("a", 1, 2), counter]}).replace('"here"', args).encode()
+    path = write(tmp_path / "rank0.json", text)
+    trace = load_rank(path)
+    assert [json.loads(bytes(c.args or b"null")) for c in trace.counters] == ([] if kept is None else [kept])
+    assert sum(d.count for d in trace.dropped if d.reason == "counter value that is no number") == odd
+    assert check_file(path).odd_counters == (1 if odd else 0)
+    assert check_file(write_chrome_json(merge([trace]), tmp_path / "merged.json")).ok
