@@ -30,6 +30,7 @@ from dsv4prof.trace.vendor import GPU_CATEGORIES
 from dsv4prof.trace.wire import (
     MAX_NS,
     NOT_JSON,
+    SHALLOW,
     WireEvent,
     check_utf8,
     decode_value,
@@ -252,12 +253,14 @@ class _Reader:
 
     def _arguments(self, args: msgspec.Raw) -> msgspec.Raw | None:
         """Arguments are an object or absent: what a viewer or an analysis would stumble over does not get in."""
-        if not len(args) or args == _NULL:
+        size = len(args)
+        if not size:
             return None
-        if memoryview(args)[0] != _OBJECT_START or too_deep(args):
+        if memoryview(args)[0] == _OBJECT_START and (size <= SHALLOW or not too_deep(args)):
+            return args
+        if args != _NULL:
             self.dropped["arguments that are no object, or nested too deep; their event was kept"] += 1
-            return None
-        return args
+        return None
 
     def _slice(self, event: WireEvent, name: str, track: Track, at_ns: int, args: msgspec.Raw | None) -> None:
         dur_ns = nanoseconds(event.dur)

@@ -17,6 +17,8 @@ MAX_NS = 2**62
 _MAX_US = MAX_NS // 1000
 # What a reader raises, at a depth that depends on how deep its own caller stands, is decided here instead.
 MAX_DEPTH = 100
+# So short a text cannot nest that deep.
+SHALLOW = 2 * MAX_DEPTH
 _CHUNK = 1 << 20
 _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 # Older msgspec lets the codec's own error through; too deep a nesting ends in a RecursionError.
@@ -64,7 +66,7 @@ def check_utf8(data: bytes) -> None:
 
 def too_deep(raw: bytes | msgspec.Raw) -> bool:
     """Whether a value nests deeper than MAX_DEPTH, so that another reader may fail at it."""
-    if len(raw) <= 2 * MAX_DEPTH:
+    if len(raw) <= SHALLOW:
         return False
     text = bytes(raw)
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:

@@ -267,6 +267,18 @@ def test_large_offsets_are_written_to_the_nanosecond(tmp_path: Path) -> None:
     assert b'"ts":7776000000000.001,"dur":0.003' in text
 
 
+def test_ranks_a_century_apart_load_back_to_the_nanosecond(tmp_path: Path) -> None:
+    far = 2**62 // 1000 - 5
+    late = write(
+        tmp_path / "rank0.json", {"baseTimeNanoseconds": 2**62 - 1, "traceEvents": [op("a", f"{far}.001", "0.001")]}
+    )
+    early = write(tmp_path / "rank1.json", {"traceEvents": [op("b", 0, 1), op("c", 10, 2)]})
+    first = write_chrome_json(merge([load_rank(late), load_rank(early)]), tmp_path / "first.json")
+    again = load_merged(first)
+    assert again.ranks[0].trace.slices[0].start_ns == 2**62 - 1 + far * 1000 + 1
+    assert write_chrome_json(again, tmp_path / "second.json").read_bytes() == first.read_bytes()
+
+
 def test_a_residual_is_given_only_where_something_was_matched(tmp_path: Path) -> None:
     gathered = note("gloo:all_reduce", 5, 2)
     assert [fit.residual_ns for fit in merged(tmp_path, [gathered]).clocks] == [None]
