@@ -87,7 +87,7 @@ def record(
     finally:
         # Of a removed folder the recorder has told already, or the block's own exception goes first.
         if os.getpid() == process and (folder / MANIFEST_NAME).is_file():
-            _forget_launch(folder, assemble(folder))
+            forget_launch(folder, assemble(folder))
     require_freed(recorder)
 
 
@@ -168,7 +168,7 @@ def _agreement(root: Path) -> Path:
     return root / f"{_NOTE_PREFIX}{parent}-{born}-{restart}-{_launches[root]}"
 
 
-def _forget_launch(folder: Path, session: Session) -> None:
+def forget_launch(folder: Path, session: Session) -> None:
     """Every rank that has a record has read the note that led it here; whoever sees them all takes it away."""
     if any(record.outcome is Outcome.MISSING for record in session.ranks):
         return

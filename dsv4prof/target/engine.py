@@ -47,6 +47,19 @@ def check(spec: RunSpec) -> None:
         raise InputError(error.message, hint=error.hint) from error
 
 
+def check_rank(spec: RunSpec, me: RankCoordinates) -> None:
+    """What a rank can refuse by itself once it has torch: a device that is absent, prompts that do not fit.
+
+    Raises UsageError.
+    """
+    from dsv4_engine.errors import EngineError
+
+    try:
+        _prepare(spec, me)
+    except EngineError as error:
+        raise UsageError(error.message, hint=error.hint) from error
+
+
 def serve_rank(
     spec: RunSpec,
     me: RankCoordinates,

@@ -15,15 +15,16 @@ from dsv4prof.errors import InputError, InterruptedRunError, RankFailedError, Us
 from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, Session
 from dsv4prof.recorder.sessions import assemble, create_session, record_of
 from dsv4prof.recorder.sink import write_record
-from dsv4prof.recorder.standalone import agree_on_session, coordinates_from
+from dsv4prof.recorder.standalone import agree_on_session, coordinates_from, forget_launch
 from dsv4prof.target.control import StopControl, clear_stop, obey
-from dsv4prof.target.engine import check, serve_rank
+from dsv4prof.target.engine import check, check_rank, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
 from dsv4prof.target.ranks import choose_port, run_ranks
 from dsv4prof.target.serving import Progress
 from dsv4prof.target.spec import RunSpec
 
 _OTHERS_PATIENCE_S = 60.0
+_REFUSAL_PATIENCE_S = 2.0
 
 
 def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path, Session]:
@@ -120,6 +121,8 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
             "torchrun gave its ranks port 0, where they cannot meet", hint="start it with --standalone or with a port"
         )
     me = msgspec.structs.replace(me, tp=me.rank, device=spec.device)
+    # Every rank refuses the same by itself, so none is left with a folder that another one takes away.
+    check_rank(spec, me)
     folder = agree_on_session(me, Path(spec.root), lambda: _new_session(spec))
     control = StopControl(folder, me.rank)
     obey(control, signal.SIGINT, signal.SIGTERM)
@@ -135,8 +138,7 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
         )
     except (UsageError, InputError):
         if me.rank == 0:
-            # The others refuse the same and may still be writing that down.
-            shutil.rmtree(folder, ignore_errors=True)
+            _discard(folder)
         raise
     except RankFailedError as error:
         raise RankFailedError(error.message, hint=_kept(folder, assemble(folder))) from error
@@ -144,9 +146,18 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
     while me.rank == 0 and time.monotonic() < deadline and not _all_reported(folder, spec.tp):
         time.sleep(0.05)
     session = assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+    forget_launch(folder, session)
     if not done:
         raise InterruptedRunError("interrupted; what was recorded has been saved", hint=_kept(folder, session))
     return folder, session
+
+
+def _discard(folder: Path) -> None:
+    """Remove a refused run's folder, also while other ranks are still writing their refusal into it."""
+    deadline = time.monotonic() + _REFUSAL_PATIENCE_S
+    while time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)
 
 
 def _all_reported(folder: Path, world: int) -> bool:

@@ -49,15 +49,16 @@ def find_steps(slices: list[Slice], rank: int) -> list[StepSpan]:
     """Steps of one rank by time, each with its phases by time; empty when the trace names none."""
     ranges = [event for event in slices if event.category == "user_annotation"]
     parsed = [(event, note) for event in ranges if (note := parse_annotation(event.name)) is not None]
+    phases = [_own_phase(event, note) for event, note in parsed if note.kind == "phase"]
+    accepted = [a for event, note in parsed if (a := _accepted(event, note))]
     steps = [_own_step(event, note, rank) for event, note in parsed if note.kind == "step"]
     if steps:
-        phases = [_own_phase(event, note) for event, note in parsed if note.kind == "phase"]
-        return _with_accepted(_nest(steps, phases), [a for event, note in parsed if (a := _accepted(event, note))])
+        return _with_accepted(_nest(steps, phases), accepted)
     forwards = [phase for event in ranges if (phase := _forward(event)) is not None]
     forwards = forwards or [phase for event in ranges if (phase := _execute(event)) is not None]
     profiler = [step for event in ranges if (step := _profiler_step(event, rank)) is not None]
     if profiler:
-        return _nest(profiler, forwards)
+        return _with_accepted(_nest(profiler, phases or forwards), accepted)
     return _group_forwards(forwards, rank)
 
 

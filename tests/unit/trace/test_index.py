@@ -132,6 +132,19 @@ def test_profiler_steps_hold_the_forwards_inside_them(tmp_path: Path) -> None:
     assert [(step.index, len(step.phases)) for step in rank.steps] == [(5, 1), (6, 0)]
 
 
+def test_profiler_steps_hold_named_phases_and_what_was_accepted(tmp_path: Path) -> None:
+    rank = _rank(
+        tmp_path,
+        note("ProfilerStep#5", 0, 100),
+        note("dsv4.phase draft requests=2 rows=2", 10, 20),
+        note("dsv4.phase target_verify requests=2 rows=8", 40, 30),
+        note("dsv4.accepted requests=2 tokens=5", 80, 0),
+    )
+    (step,) = rank.steps
+    assert [phase.phase for phase in step.phases] == [Phase.DRAFT, Phase.TARGET_VERIFY]
+    assert step.accepted == 5
+
+
 @pytest.mark.parametrize("name", ["step[UNKNOWN bs=1]", "dsv4.phase nonsense", "anything", "dsv4.step"])
 def test_other_names_make_no_step(tmp_path: Path, name: str) -> None:
     assert _rank(tmp_path, note(name, 0, 10)).steps == []
