@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from dsv4prof.model.session import ReleaseProof
 from dsv4prof.recorder.backends import Remains
-from dsv4prof.recorder.holders import find_holders
+from dsv4prof.recorder.holders import find_holders, frozen_by_the_program
 
 
 def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
@@ -21,7 +21,7 @@ def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
     are watched through the Python object that owns them (`torch._C._autograd._ProfilerResult`): it dies with them.
     """
     rss_before = resident_bytes()
-    frozen = gc.get_freeze_count()
+    frozen = frozen_by_the_program()
     remains = drop()
     began = time.perf_counter_ns()
     collected = gc.collect()

@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 
 from dsv4prof.errors import LifetimeError, OutputError  # noqa: E402
 from dsv4prof.model.session import Outcome, RankCoordinates  # noqa: E402
-from dsv4prof.recorder.backends.kineto import KinetoBackend  # noqa: E402
+from dsv4prof.recorder.backends.kineto import KinetoBackend
+from dsv4prof.recorder.holders import frozen_by_the_program  # noqa: E402
 from dsv4prof.recorder.manager import Recorder  # noqa: E402
 from dsv4prof.recorder.plan import RecordPlan  # noqa: E402
 from dsv4prof.recorder.process import holder  # noqa: E402
@@ -132,6 +133,14 @@ def test_metadata_names_the_rank(tmp_path: Path) -> None:
     assert json.loads(gzip.decompress(recorder._sink.trace_path.read_bytes()))["dsv4prof_rank"] == {"rank": 3}
 
 
+def test_what_the_interpreter_froze_itself_is_no_frozen_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 starts with 375 frozen objects; thawing and freezing for their sake would freeze the whole heap."""
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    assert frozen_by_the_program() == 0
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 150_000)
+    assert frozen_by_the_program() == 150_000
+
+
 @pytest.mark.parametrize("collector", ["enabled", "disabled", "frozen"])
 def test_the_profiler_is_gone_when_release_returns(tmp_path: Path, collector: str) -> None:
     recorder, backend = recorder_in(tmp_path)
@@ -207,6 +216,8 @@ def test_a_local_variable_that_holds_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ['a"b', "back\\slash", "new\nline", "bell\x07", 'both\\" "', 'tail"', '"", "pid": 1'])
 def test_names_that_break_kinetos_json_are_mended(tmp_path: Path, name: str) -> None:
+    if name.startswith('",') and torch.__version__ < "2.13":
+        pytest.skip("a name that reads as valid JSON needs torch's Python exporter, which came with 2.13")
     recorder, _ = recorder_in(tmp_path)
     with recorder, torch.profiler.record_function(name):
         work()
