@@ -21,6 +21,8 @@ from dsv4prof.recorder.backends.kineto import KinetoBackend
 from dsv4prof.recorder.sessions import create_session
 from dsv4prof.recorder.sink import RankSink
 torch.set_num_threads(1)
+# A shell that runs tests in the background ignores SIGINT for all it starts; a user's program is not started so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 root = Path(sys.argv[1])
 PLAN = RecordPlan(active=100000, with_stack=False)
 def work(n=20):
