@@ -17,6 +17,7 @@ from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.merging import rank_facts
 from dsv4prof.api.sources import Gathered, Source, gather, resolve
 from dsv4prof.api.words import plural
+from dsv4prof.errors import UsageError
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import CallSite, Session
@@ -99,6 +100,9 @@ def verdict(findings: Sequence[Finding], fail_on: str) -> Verdict:
     summary = ", ".join(plural(count, severity.value) for severity, count in counts.items() if count) or "no findings"
     if fail_on == "never":
         return Verdict(exit_code=0, summary=summary)
+    if fail_on not in {severity.value for severity in Severity}:
+        known = ", ".join(severity.value for severity in Severity)
+        raise UsageError(f"fail_on is {fail_on!r}", hint=f"one of {known}, never")
     limit = Severity(fail_on).rank
     failed = any(finding.severity.rank >= limit for finding in findings)
     return Verdict(exit_code=int(failed), summary=f"{summary}; fails on {fail_on}")

@@ -62,14 +62,15 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
     progress("analysing")
     insight = explain(merged.trace, session)
     findings = [*_release_findings(session), *insight.findings, *merged.gathered.findings(source)]
-    held = [check for check in _release_checks(session) if check.ok is False]
+    released = _release_checks(session)
+    held = [check for check in released if check.ok is False]
     judged = verdict(findings, fail_on)
     if held:
         judged = Verdict(exit_code=1, summary=held[0].message)
     return Report(
         kind="run",
         provenance=_provenance(session),
-        checks=[_session_check(folder, session), *_release_checks(session), merge_check(merged)],
+        checks=[_session_check(folder, session), *released, merge_check(merged)],
         sections=insight.sections,
         metrics=[*insight.metrics, *_throughput(session)],
         findings=findings,

@@ -15,6 +15,7 @@ SPEC_NAME = ".spec.json"
 # Far beyond any sensible run: what is over it is a mistyped number, refused before it fills memory.
 _MOST = {"requests": 1_000_000, "max_requests": 65_536, "max_new_tokens": 1_000_000, "chunk_tokens": 1_000_000}
 _LONGEST_NAME = 100
+DEVICES = ("cpu", "cuda", "hip")
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{field} is {getattr(self, field)}", hint="give 1 or more")
             if getattr(self, field) > _MOST.get(field, getattr(self, field)):
                 raise UsageError(f"{field} is {getattr(self, field)}", hint=f"give {_MOST[field]} or less")
+        if self.device not in DEVICES:
+            raise UsageError(f"device {self.device!r} is unknown", hint="one of " + ", ".join(DEVICES))
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"threads is {self.threads}", hint="give 1 or more")
         if self.name is not None and len(self.name) > _LONGEST_NAME:

@@ -182,3 +182,9 @@ def test_fail_on_decides_the_exit_status(ranks: Path) -> None:
     assert analyze([str(ranks)]).verdict.exit_code == 0
     assert analyze([str(ranks)], fail_on="warning").verdict.exit_code == 1
     assert analyze([str(ranks)], fail_on="error").verdict.exit_code == 0
+
+
+def test_an_unknown_severity_is_refused(ranks: Path) -> None:
+    with pytest.raises(UsageError, match="fatal") as caught:
+        analyze([str(ranks)], fail_on="fatal")
+    assert "warning" in str(caught.value.hint)

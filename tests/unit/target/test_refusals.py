@@ -34,9 +34,17 @@ def test_the_leader_refuses_by_itself(changes: dict[str, object], word: str) -> 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"requests": 10**23}, {"max_requests": 10**8}, {"threads": 0}, {"name": "n" * 300}, {"port": -1}]
+    "changes",
+    [
+        {"requests": 10**23},
+        {"max_requests": 10**8},
+        {"threads": 0},
+        {"name": "n" * 300},
+        {"port": -1},
+        {"device": "tpu"},
+    ],
 )
-def test_mistyped_numbers_are_refused_when_made(changes: dict[str, object]) -> None:
+def test_mistyped_values_are_refused_when_made(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         RunSpec(**changes)  # type: ignore[arg-type]
 
