@@ -19,6 +19,7 @@ DOCS = Path(__file__).parent
 COMMANDS = (
     (),
     ("run",),
+    ("attach",),
     ("merge",),
     ("analyze",),
     ("sessions",),

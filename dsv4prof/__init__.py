@@ -16,20 +16,24 @@ if TYPE_CHECKING:
     from dsv4prof.model.finding import Finding
     from dsv4prof.model.report import Report
     from dsv4prof.model.session import Session
+    from dsv4prof.recorder.control import ProfilerManager
     from dsv4prof.recorder.plan import RecordPlan
     from dsv4prof.recorder.standalone import record
+    from dsv4prof.settings import load_plan
     from dsv4prof.target.spec import RunSpec
     from dsv4prof.trace.load import load_rank
 
 _HOMES = {
     "Dsv4profError": "dsv4prof.errors",
     "Finding": "dsv4prof.model.finding",
+    "ProfilerManager": "dsv4prof.recorder.control",
     "RecordPlan": "dsv4prof.recorder.plan",
     "Report": "dsv4prof.model.report",
     "RunSpec": "dsv4prof.target.spec",
     "Session": "dsv4prof.model.session",
     "analyze": "dsv4prof.api",
     "doctor": "dsv4prof.api",
+    "load_plan": "dsv4prof.settings",
     "load_rank": "dsv4prof.trace.load",
     "merge": "dsv4prof.api",
     "record": "dsv4prof.recorder.standalone",
@@ -38,12 +42,14 @@ _HOMES = {
 __all__ = [
     "Dsv4profError",
     "Finding",
+    "ProfilerManager",
     "RecordPlan",
     "Report",
     "RunSpec",
     "Session",
     "analyze",
     "doctor",
+    "load_plan",
     "load_rank",
     "merge",
     "record",

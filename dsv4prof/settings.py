@@ -11,13 +11,18 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsv4prof.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from dsv4prof.recorder.plan import RecordPlan
 
 ENV_PREFIX = "DSV4PROF_"
 # Variables with the prefix that are no settings: the recorder's hand-over between processes, and debugging.
 INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG"})
+
+_MOST_RANKS = 65_536
 
 Plain = str | int | float | bool | None
 
@@ -126,9 +131,41 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(
         name="wait", kind=int, default=None, minimum=0, help="Steps to pass first; default: to see every phase"
     ),
+    Setting(name="warmup", kind=int, default=0, minimum=0, help="Steps to trace silently before the window"),
+    Setting(name="windows", kind=int, default=1, minimum=1, help="How often to wait, warm up and record"),
+    Setting(
+        name="stages",
+        kind=str,
+        default=None,
+        metavar="A,B",
+        help="A window for each stage, such as prefill,decode",
+    ),
+    Setting(name="ranks", kind=str, default="all", metavar="R,R", help="all, node (first of each) or numbers"),
+    Setting(
+        name="activities",
+        kind=str,
+        default="auto",
+        metavar="A+B",
+        help="cpu gpu mem nvtx cuda_profiler rpd rocprof",
+    ),
     Setting(name="stack", kind=bool, default=True, help="Record Python stacks, to name functions"),
     Setting(name="shapes", kind=bool, default=False, help="Record operator shapes"),
     Setting(name="memory", kind=bool, default=False, help="Record allocations"),
+    Setting(name="flops", kind=bool, default=False, help="Estimate operators' FLOPs; switches shapes on"),
+    Setting(name="modules", kind=bool, default=False, help="Name torch modules, where torch can"),
+    Setting(
+        name="size_limit_mb", kind=int, default=256, minimum=0, help="Growth that ends a window, MiB; 0: no limit"
+    ),
+    Setting(
+        name="time_limit_s", kind=float, default=0.0, minimum=0, help="Seconds that end a window; 0: no limit"
+    ),
+    Setting(
+        name="release",
+        kind=str,
+        default="collect",
+        choices=("collect", "keep"),
+        help="collect frees the profiler, keep holds it",
+    ),
     Setting(
         name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: shared out"
     ),
@@ -193,6 +230,64 @@ def resolve(
         else:
             values[name] = Resolved(setting.default, "default")
     return Settings(values)
+
+
+# The settings that make a plan, wherever one is made.
+PLAN_NAMES = (
+    "steps", "wait", "warmup", "windows", "stages", "ranks", "activities", "stack", "shapes", "memory", "flops",
+    "modules", "size_limit_mb", "time_limit_s", "release",
+)  # fmt: skip
+
+
+def load_plan(cwd: Path | None = None, *, env: Mapping[str, str] | None = None) -> RecordPlan:
+    """The plan that DSV4PROF_* variables and the nearest pyproject.toml's [tool.dsv4prof] ask for.
+
+    Raises UsageError for a plan that is impossible, naming no source more than the settings do.
+    """
+    return plan_of(resolve(PLAN_NAMES, {}, env=env, cwd=cwd))
+
+
+def plan_of(chosen: Settings) -> RecordPlan:
+    """The plan of resolved settings. Raises UsageError for an impossible one."""
+    from dsv4prof.recorder.plan import RecordPlan
+    from dsv4prof.recorder.stages import parse_stages
+
+    return RecordPlan(
+        wait=chosen["wait"],
+        warmup=chosen["warmup"],
+        active=chosen["steps"],
+        windows=chosen["windows"],
+        stages=parse_stages(_words(chosen["stages"])),
+        ranks=_ranks(chosen["ranks"]),
+        activities=chosen["activities"],
+        with_stack=chosen["stack"],
+        record_shapes=chosen["shapes"],
+        profile_memory=chosen["memory"],
+        with_flops=chosen["flops"],
+        with_modules=chosen["modules"],
+        size_limit_mb=chosen["size_limit_mb"] or None,
+        time_limit_s=chosen["time_limit_s"] or None,
+        release=chosen["release"],
+    )
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _ranks(text: str) -> Any:
+    """`all`, `node`, or numbers and ranges of them: `0,2,4-7`."""
+    if text in ("all", "node"):
+        return text
+    ranks: list[int] = []
+    for word in _words(text):
+        first, dash, last = word.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"ranks = {text!r} is no list of ranks", hint="all, node, or numbers such as 0,2,4-7")
+        if int(last or first) - int(first) > _MOST_RANKS:
+            raise UsageError(f"ranks = {text!r} names too many ranks", hint=f"at most {_MOST_RANKS}")
+        ranks += range(int(first), int(last or first) + 1)
+    return tuple(ranks)
 
 
 def check_env(environment: Mapping[str, str]) -> None:

@@ -37,9 +37,16 @@ class Insight(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"), fail_on: str = "never") -> Report:
-    """Findings and tables of a session, a merged trace or rank files; exit status by `fail_on`."""
-    source = resolve(inputs, sessions_dir)
+def analyze(
+    inputs: Sequence[str],
+    *,
+    sessions_dir: Path = Path("traces/local"),
+    window: str | None = None,
+    fail_on: str = "never",
+) -> Report:
+    """Findings and tables of a session (of one `window` of it), a merged trace or rank files; exit status by `fail_on`.
+    """
+    source = resolve(inputs, sessions_dir, window=window)
     gathered = gather(source)
     insight = explain(gathered.trace, source.session)
     findings = [*insight.findings, *gathered.findings(source)]
@@ -53,7 +60,7 @@ def analyze(inputs: Sequence[str], *, sessions_dir: Path = Path("traces/local"),
         sections=insight.sections,
         metrics=insight.metrics,
         findings=findings,
-        notes=insight.notes,
+        notes=[*source.notes, *insight.notes],
         verdict=verdict(findings, fail_on),
         next_command=f"dsv4prof sessions show {session}" if session else None,
         data={**insight.facts, "ranks": rank_facts(gathered.trace)},

@@ -49,18 +49,19 @@ def merge(
     inputs: Sequence[str],
     *,
     sessions_dir: Path = Path("traces/local"),
+    window: str | None = None,
     output: Path | None = None,
     force: bool = False,
     allow_partial: bool = False,
     strict: bool = False,
 ) -> Report:
-    """Merge what `inputs` name and report on every rank.
+    """Merge what `inputs` name and report on every rank. `window` is one of several that a session recorded.
 
     Exit status 1 when a rank is missing, cut or repaired (0 with `allow_partial`); with `strict` InputError instead and
     nothing written. UsageError or OutputError when the output may not be written (see `targets`).
     """
-    source = resolve(inputs, sessions_dir)
-    target = output or (source.folder / MERGED_NAME if source.folder else Path(MERGED_NAME))
+    source = resolve(inputs, sessions_dir, window=window)
+    target = output or (source.folder / source.merged_name if source.folder else Path(MERGED_NAME))
     merged = merge_source(source, target, force=force, strict=strict)
     return _report(merged, source, list(inputs), allow_partial)
 
@@ -77,7 +78,8 @@ def merge_source(source: Source, target: Path, *, force: bool = False, strict: b
             hint="without --strict the rest is merged and the exit status is 1",
         )
     write_chrome_json(gathered.trace, target)
-    if source.folder is not None and source.session is not None and target.parent == source.folder:
+    plain = source.folder is not None and target == source.folder / MERGED_NAME
+    if plain and source.folder is not None and source.session is not None:
         assemble(source.folder, merged=target.name)
     return Merged(gathered=gathered, path=target, check=check_file(target))
 
@@ -140,6 +142,7 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
         checks=[merge_check(merged, allow_partial=allow_partial)],
         sections=[Section(key="ranks", title="Ranks", columns=_COLUMNS, rows=rows)],
         findings=[*merged.gathered.findings(source), *analyze_quality(TraceIndex(merged.trace)).findings],
+        notes=source.notes,
         verdict=Verdict(exit_code=code, summary=f"{state}: {plural(len(facts), 'rank')} merged"),
         next_command=f"dsv4prof analyze {session if session and source.folder else merged.path}",
         data={

@@ -12,12 +12,12 @@ import msgspec
 
 from dsv4prof.api.analyzing import explain, verdict
 from dsv4prof.api.merging import merge_check, merge_source, rank_facts
-from dsv4prof.api.sources import MERGED_NAME, resolve
+from dsv4prof.api.sources import resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
-from dsv4prof.model.session import RankRecord, ReleaseProof, Session
+from dsv4prof.model.session import EndedBy, RankRecord, ReleaseProof, Session
 from dsv4prof.target.launch import run as run_target
 from dsv4prof.target.spec import RunSpec
 
@@ -58,7 +58,7 @@ def describe(spec: RunSpec) -> str:
 def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) -> Report:
     progress("merging")
     source = resolve([str(folder)], folder.parent)
-    merged = merge_source(source, folder / MERGED_NAME)
+    merged = merge_source(source, folder / source.merged_name)
     progress("analysing")
     insight = explain(merged.trace, session)
     findings = [*_release_findings(session), *insight.findings, *merged.gathered.findings(source)]
@@ -74,7 +74,7 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
         sections=insight.sections,
         metrics=[*insight.metrics, *_throughput(session)],
         findings=findings,
-        notes=insight.notes,
+        notes=[*_limit_notes(session), *source.notes, *insight.notes],
         verdict=judged,
         next_command=_next(session, findings),
         data={
@@ -134,12 +134,18 @@ def _overhead_words(record: RankRecord) -> str:
 
 def _release_checks(session: Session) -> list[Check]:
     """One line for all ranks when every profiler is gone, else one for each that is not."""
-    proofs = [(record.coordinates.rank, record.release) for record in session.ranks if record.release]
-    held = [(rank, proof) for rank, proof in proofs if not proof.freed]
+    proofs = [(record.coordinates.rank, proof) for record in session.ranks for proof in record.releases]
+    held = [(rank, proof) for rank, proof in proofs if not proof.freed and not proof.kept]
+    kept = [proof for _, proof in proofs if proof.kept]
+    if kept and not held:
+        bytes_held = sum(proof.held_bytes for proof in kept)
+        return [Check(key="release", ok=None, message=_kept_words(len(kept), bytes_held))]
     if proofs and not held:
         returned = sum(max(0, proof.rss_before_bytes - proof.rss_after_bytes) for _, proof in proofs)
         pause = max(proof.collect_ns for _, proof in proofs)
-        words = f"profiler released on {plural(len(proofs), 'rank')}: 0 holders left"
+        ranks = len({rank for rank, _ in proofs})
+        windows = f", {plural(len(proofs), 'window')}" if len(proofs) > ranks else ""
+        words = f"profiler released on {plural(ranks, 'rank')}{windows}: 0 holders left"
         memory = f"{returned / 1e6:.0f} MB of memory returned, gc.collect() took {pause / 1e6:.0f} ms"
         return [Check(key="release", ok=True, message=f"{words}, {memory}")]
     if not proofs:
@@ -147,6 +153,20 @@ def _release_checks(session: Session) -> list[Check]:
     return [
         Check(key="release", ok=False, message=f"PROFILER NOT RELEASED on rank {rank}: held by {_holders(proof)}")
         for rank, proof in held
+    ]
+
+
+def _kept_words(count: int, held: int) -> str:
+    return f"{plural(count, 'profiler')} kept on purpose until the processes ended (release=keep): {held / 1e6:.0f} MB"
+
+
+def _limit_notes(session: Session) -> list[str]:
+    """Windows that a limit ended, since a shorter trace explains itself otherwise."""
+    return [
+        f"rank {record.coordinates.rank}: {window.reason} after {plural(window.steps, 'step')}"
+        for record in session.ranks
+        for window in record.windows
+        if window.ended_by in (EndedBy.SIZE_LIMIT, EndedBy.TIME_LIMIT)
     ]
 
 
@@ -166,7 +186,7 @@ def _release_findings(session: Session) -> list[Finding]:
             fingerprint=f"DSV002-{record.coordinates.rank}",
         )
         for record in session.ranks
-        if record.release is not None and not record.release.freed
+        if record.release is not None and not record.release.freed and not record.release.kept
     ]
 
 

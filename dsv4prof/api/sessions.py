@@ -11,7 +11,7 @@ from dsv4prof import __version__
 from dsv4prof.api.configuring import settings_section
 from dsv4prof.api.words import plural
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
-from dsv4prof.model.session import Outcome, RankRecord, Session
+from dsv4prof.model.session import Outcome, RankRecord, Session, WindowRecord
 from dsv4prof.recorder.sessions import find_session, list_sessions, open_session, remove_session, scan_sessions
 
 _LIST_COLUMNS = [
@@ -26,7 +26,9 @@ _LIST_COLUMNS = [
 _RANK_COLUMNS = [
     Column("rank", "rank", "count"),
     Column("outcome", "outcome"),
+    Column("window", "window"),
     Column("steps", "steps", "count"),
+    Column("ended_by", "ended by"),
     Column("trace", "trace"),
     Column("bytes", "size", "bytes"),
     Column("stop_ns", "stop", "ns"),
@@ -68,6 +70,7 @@ def sessions_show(wanted: str, root: Path) -> Report:
             message=f"{folder}: {session.outcome.value}" + (f", {session.reason}" if session.reason else ""),
         )
     ]
+    rows = [row for record in session.ranks for row in _rank_rows(record)]
     return Report(
         kind="session",
         provenance=Provenance(
@@ -75,7 +78,7 @@ def sessions_show(wanted: str, root: Path) -> Report:
         ),
         checks=checks,
         sections=[
-            Section(key="ranks", title="Ranks", columns=_RANK_COLUMNS, rows=[_rank_row(r) for r in session.ranks]),
+            Section(key="ranks", title="Ranks", columns=_RANK_COLUMNS, rows=rows),
             settings_section(session.settings),
         ],
         verdict=Verdict(exit_code=0, summary=f"session {session.id}: {session.outcome.value}"),
@@ -126,17 +129,22 @@ def _unreadable_row(folder: Path) -> dict[str, Cell]:
     return {"id": folder.name.rpartition("-")[2], "name": folder.name, "bytes": _size(folder), "outcome": "unreadable"}
 
 
-def _rank_row(record: RankRecord) -> dict[str, Cell]:
+def _rank_rows(record: RankRecord) -> list[dict[str, Cell]]:
+    """A row for each window of a rank; one that opened none has a row as well."""
+    rank: dict[str, Cell] = {"rank": record.coordinates.rank, "outcome": record.outcome.value, "reason": record.reason}
+    return [{**rank, **_window_cells(window)} for window in record.windows] or [{**rank, "steps": 0}]
+
+
+def _window_cells(window: WindowRecord) -> dict[str, Cell]:
     return {
-        "rank": record.coordinates.rank,
-        "outcome": record.outcome.value,
-        "steps": record.steps,
-        "trace": record.trace,
-        "bytes": record.trace_bytes,
-        "stop_ns": record.stop_ns,
-        "export_ns": record.export_ns,
-        "freed": record.release.freed if record.release else None,
-        "reason": record.reason,
+        "window": window.name or None,
+        "steps": window.steps,
+        "ended_by": window.ended_by.value if window.ended_by is not None else None,
+        "trace": window.trace,
+        "bytes": window.trace_bytes,
+        "stop_ns": window.stop_ns,
+        "export_ns": window.export_ns,
+        "freed": window.release.freed if window.release else None,
     }
 
 

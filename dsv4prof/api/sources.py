@@ -9,7 +9,7 @@ import msgspec
 
 from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.finding import Finding
-from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankRecord, Session
+from dsv4prof.model.session import MANIFEST_NAME, EndedBy, Outcome, RankRecord, Session
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
 from dsv4prof.rules import get
@@ -25,13 +25,33 @@ _TRACE_SUFFIXES = (".json", ".json.gz")
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The rank files to read, and the session they belong to when there is one; `folder` when all of it was named.
 
-    `lost` says for each rank of the session without a whole trace why that is.
+    `lost` says for each rank of the session without a whole trace why that is; `skipped` ranks were not to be recorded.
+    `window` is the one of the session's `windows` whose files these are.
     """
 
     files: list[Path]
     folder: Path | None = None
     session: Session | None = None
     lost: dict[int, str] = {}
+    skipped: list[int] = []
+    window: str = ""
+    windows: list[str] = []
+
+    @property
+    def merged_name(self) -> str:
+        """Each window of a session has a merged trace of its own; the first one's name is the plain one."""
+        if not self.window or self.window == self.windows[0]:
+            return MERGED_NAME
+        return MERGED_NAME.replace(".", f".{self.window}.", 1)
+
+    @property
+    def notes(self) -> list[str]:
+        """What else there is to read, in sentences."""
+        others = [name for name in self.windows if name != self.window]
+        if not others or self.session is None:
+            return []
+        more = f"dsv4prof analyze {self.session.id} --window {others[0]}"
+        return [f"this is the window {self.window} of {', '.join(self.windows)}: {more}"]
 
     @property
     def label(self) -> str:
@@ -65,21 +85,27 @@ def gather(source: Source) -> Gathered:
         if not traces:
             raise errors[0]
         trace = merge(traces)
+    if source.skipped:
+        missing = [rank for rank in trace.missing_ranks if rank not in source.skipped]
+        trace = msgspec.structs.replace(trace, missing_ranks=missing)
     return Gathered(
         trace=trace, faults={**_faults(trace), **source.lost}, unreadable=[error.message for error in errors]
     )
 
 
-def resolve(inputs: Sequence[str], sessions_dir: Path) -> Source:
-    """What `inputs` name. Raises InputError when it is nothing that can be read, UsageError when a name is empty."""
+def resolve(inputs: Sequence[str], sessions_dir: Path, *, window: str | None = None) -> Source:
+    """What `inputs` name; of a session with several windows the files of `window`, or of the first one.
+
+    Raises InputError when it is nothing that can be read, UsageError when a name is empty or a window is not there.
+    """
     if not all(inputs):
         raise UsageError("an input is an empty text", hint="give rank files, one folder or one session")
     if len(inputs) == 1:
         path = Path(inputs[0])
         if path.is_dir():
-            return _session(path) if (path / MANIFEST_NAME).is_file() else _folder(path)
+            return _session(path, window) if (path / MANIFEST_NAME).is_file() else _folder(path)
         if not path.exists():
-            return _session(_find(inputs[0], sessions_dir))
+            return _session(_find(inputs[0], sessions_dir), window)
     missing = [name for name in inputs if not Path(name).is_file()]
     if missing:
         raise InputError(f"{missing[0]} is no file", hint="give rank files, one folder or one session")
@@ -112,37 +138,57 @@ def _find(wanted: str, sessions_dir: Path) -> Path:
     return find_session(sessions_dir, wanted)
 
 
-def _session(folder: Path) -> Source:
+def _session(folder: Path, window: str | None) -> Source:
     session = open_session(folder)
+    windows = list(dict.fromkeys(w.name for record in session.ranks for w in record.windows if w.trace is not None))
+    if window is not None and window not in windows:
+        known = ", ".join(name or "(unnamed)" for name in windows) or "none"
+        raise UsageError(f"session {session.id} has no window {window!r}", hint=f"recorded: {known}")
+    chosen = window if window is not None else next(iter(windows), "")
     files, lost = [], {}
-    for record in session.ranks:
-        path = _trace_of(record, folder)
+    recorded = [record for record in session.ranks if record.outcome is not Outcome.SKIPPED]
+    for record in recorded:
+        path = _trace_of(record, folder, chosen)
         if path is not None:
             files.append(path)
-        if path is None or record.outcome is not Outcome.COMPLETE:
-            lost[record.coordinates.rank] = _why_lost(record)
+        if path is None or not (record.outcome is Outcome.COMPLETE or _cut_by_limit(record, chosen)):
+            lost[record.coordinates.rank] = _why_lost(record, chosen)
     if not files:
         reason = session.reason or next(iter(lost.values()), "nothing was recorded")
         message = f"session {session.id} has no trace to read: {reason}"
         busy = session.outcome is Outcome.RECORDING
         raise InputError(message, hint="wait until it ends" if busy else "dsv4prof run --profile records one")
-    return Source(files=files, folder=folder, session=session, lost=lost)
+    skipped = [record.coordinates.rank for record in session.ranks if record.outcome is Outcome.SKIPPED]
+    return Source(
+        files=files, folder=folder, session=session, lost=lost, skipped=skipped, window=chosen, windows=windows
+    )
 
 
-def _trace_of(record: RankRecord, folder: Path) -> Path | None:
+def _trace_of(record: RankRecord, folder: Path, window: str) -> Path | None:
     """A rank's trace, if it is there. A manifest from elsewhere may name files outside its folder; those are none."""
-    if record.trace is None or Path(record.trace).is_absolute() or ".." in Path(record.trace).parts:
+    recorded = record.window(window)
+    name = recorded.trace if recorded is not None else None
+    if name is None or Path(name).is_absolute() or ".." in Path(name).parts:
         return None
-    path = folder / record.trace
+    path = folder / name
     return path if path.is_file() else None
 
 
-def _why_lost(record: RankRecord) -> str:
+def _cut_by_limit(record: RankRecord, window: str) -> bool:
+    """Shorter than planned and whole: a limit that the plan itself sets ended the window."""
+    recorded = record.window(window)
+    return recorded is not None and recorded.ended_by in (EndedBy.SIZE_LIMIT, EndedBy.TIME_LIMIT)
+
+
+def _why_lost(record: RankRecord, window: str) -> str:
     if record.reason:
         return record.reason
     if record.outcome is Outcome.RECORDING:
         return "still recording"
-    return "served without --profile" if record.trace is None else f"its file {record.trace} is not in the folder"
+    recorded = record.window(window)
+    if recorded is None or recorded.trace is None:
+        return f"it recorded no window {window}" if window else "served without --profile"
+    return f"its file {recorded.trace} is not in the folder"
 
 
 def _folder(folder: Path) -> Source:

@@ -22,6 +22,9 @@ def analyze(
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUTS", help="A session's id, a merged trace, or rank files")
     ],
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="NAME", help="Which window of several; default: the first")
+    ] = None,
     sessions_dir: SessionsDir = None,
     format: Format = None,
     fail_on: FailOn = None,
@@ -31,5 +34,7 @@ def analyze(
     chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}, show=show_settings)
     from dsv4prof import api
 
-    report = api.analyze(inputs, sessions_dir=Path(chosen["sessions_dir"]), fail_on=chosen["fail_on"])
+    report = api.analyze(
+        inputs, sessions_dir=Path(chosen["sessions_dir"]), window=window, fail_on=chosen["fail_on"]
+    )
     return console.emit(report, chosen["format"])

@@ -22,6 +22,9 @@ def merge(
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUTS", help="Rank files, a folder of them, or a session's id")
     ],
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="NAME", help="Which window of several; default: the first")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="PATH", help="A .json or .json.gz to write")
     ] = None,
@@ -41,6 +44,7 @@ def merge(
     report = api.merge(
         inputs,
         sessions_dir=Path(chosen["sessions_dir"]),
+        window=window,
         output=output,
         force=force,
         allow_partial=allow_partial,

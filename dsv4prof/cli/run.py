@@ -10,6 +10,7 @@ import typer
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
 from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
+from dsv4prof.settings import PLAN_NAMES, plan_of
 
 if TYPE_CHECKING:
     from dsv4prof.settings import Settings
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 NAMES = (
     "model", "device", "dtype", "tp", "drafts", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
-    "chunk_tokens", "context_len", "prompts", "steps", "wait", "stack", "shapes", "memory", "threads", "port", "name",
-    "sessions_dir", "format", "fail_on",
+    "chunk_tokens", "context_len", "prompts", "threads", "port", "name", "sessions_dir", "format", "fail_on",
+    *PLAN_NAMES,
 )  # fmt: skip
 
 
@@ -42,9 +43,19 @@ def run(
     prompts: Annotated[str | None, setting("prompts")] = None,
     steps: Annotated[int | None, setting("steps")] = None,
     wait: Annotated[int | None, setting("wait")] = None,
+    warmup: Annotated[int | None, setting("warmup")] = None,
+    windows: Annotated[int | None, setting("windows")] = None,
+    stages: Annotated[str | None, setting("stages")] = None,
+    ranks: Annotated[str | None, setting("ranks")] = None,
+    activities: Annotated[str | None, setting("activities")] = None,
     stack: Annotated[bool | None, setting("stack")] = None,
     shapes: Annotated[bool | None, setting("shapes")] = None,
     memory: Annotated[bool | None, setting("memory")] = None,
+    flops: Annotated[bool | None, setting("flops")] = None,
+    modules: Annotated[bool | None, setting("modules")] = None,
+    size_limit_mb: Annotated[int | None, setting("size_limit_mb")] = None,
+    time_limit_s: Annotated[float | None, setting("time_limit_s")] = None,
+    release: Annotated[str | None, setting("release")] = None,
     threads: Annotated[int | None, setting("threads")] = None,
     port: Annotated[int | None, setting("port")] = None,
     name: Annotated[str | None, setting("name")] = None,
@@ -63,16 +74,8 @@ def run(
 
 
 def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
-    from dsv4prof.recorder.plan import RecordPlan
     from dsv4prof.target.spec import RunSpec
 
-    plan = RecordPlan(
-        wait=chosen["wait"],
-        active=chosen["steps"],
-        with_stack=chosen["stack"],
-        record_shapes=chosen["shapes"],
-        profile_memory=chosen["memory"],
-    )
     same = (
         "model", "device", "dtype", "tp", "exact_num_tokens", "requests", "max_requests", "max_new_tokens",
         "chunk_tokens", "context_len", "prompts", "threads", "name", "port",
@@ -81,7 +84,7 @@ def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
         **{name: chosen[name] for name in same},
         num_drafts=chosen["drafts"],
         profile=profile,
-        plan=plan,
+        plan=plan_of(chosen),
         root=chosen["sessions_dir"],
         settings=chosen.with_sources(),
         command=sys.argv,

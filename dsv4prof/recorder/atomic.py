@@ -5,7 +5,9 @@ A file is written beside its final name, synced and then renamed over it. Whatev
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +19,9 @@ PART_SUFFIX = ".part"
 def atomic_path(final: Path) -> Iterator[Path]:
     """Yields a path in the same folder to write to; on success it becomes `final`, otherwise it is removed.
 
-    The name starts with a dot and carries the process id, so that two writers of one final name never share it.
+    The name starts with a dot and carries process and thread, so that two writers of one final name never share it.
     """
-    part = final.with_name(f".{final.name}.{os.getpid()}{PART_SUFFIX}")
+    part = final.with_name(f".{final.name}.{os.getpid()}-{threading.get_native_id()}{PART_SUFFIX}")
     try:
         yield part
         with part.open("rb") as handle:
@@ -34,6 +36,17 @@ def write_atomic(final: Path, data: bytes) -> None:
     """Write a small file whole or not at all. Raises OSError (full disk, unwritable folder)."""
     with atomic_path(final) as part:
         part.write_bytes(data)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process of this host at a time inside a folder; the lock dies with its holder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,87 +10,101 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from enum import Enum
 from types import TracebackType
-from typing import Any
 
-from dsv4prof.errors import Dsv4profError, LifetimeError, OutputError
-from dsv4prof.model.session import ClockAnchor, Outcome, RankRecord, ReleaseProof
+from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
+from dsv4prof.model.session import EndedBy, Outcome, RankRecord, ReleaseProof
 from dsv4prof.recorder.backends import Backend
-from dsv4prof.recorder.marks import disown_unfinished
+from dsv4prof.recorder.limits import Limits
+from dsv4prof.recorder.outcome import judge
 from dsv4prof.recorder.plan import RecordPlan
-from dsv4prof.recorder.process import claim, yield_claim
-from dsv4prof.recorder.release import release_with_proof
-from dsv4prof.recorder.sink import RankSink, require_folder
+from dsv4prof.recorder.process import anybody_records, claim, only_saves, yield_claim
+from dsv4prof.recorder.saving import WindowSaver
+from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.states import State, require_legal
+from dsv4prof.recorder.trigger import Action, Close, Open, Trigger
+from dsv4prof.recorder.window import Window, as_lifetime_error
 from dsv4prof.recorder.wording import describe
 
-_EXIT_PATIENCE_S = 10.0
-# Whether other threads worked or nobody did cannot be told apart, and neither trace can be analysed.
-_NO_WORK = (
-    "no operator was recorded: recording is per thread, and the thread that armed the recorder ran none in the window"
-)
-
-
-class State(Enum):
-    """Where a recorder is in its one life."""
-
-    NEW = "new"
-    ARMED = "armed"
-    RECORDING = "recording"
-    EXPORTING = "exporting"
-    RELEASED = "released"
-
-
-_ILLEGAL = {
-    ("arm", State.ARMED): "the recorder is armed already",
-    ("arm", State.RECORDING): "the recorder is recording already",
-    ("arm", State.EXPORTING): "the recorder is exporting; make a new one for the next window",
-    ("arm", State.RELEASED): "the recorder has been released; make a new one for each window",
-    ("step", State.NEW): "the recorder counts no steps before it is armed",
-    ("step", State.EXPORTING): "the recorder is exporting; a step cannot end inside it",
-    ("stop", State.NEW): "the recorder is not recording: it was never armed",
-    ("stop", State.EXPORTING): "the recorder is not recording any more: it is exporting",
-    ("stop", State.RELEASED): "the recorder is not recording any more: it has been released",
-}
+# The longest that a process's exit waits for a trace that is being saved, or for another thread to end its step.
+EXIT_PATIENCE_S = 10.0
 
 
 class Recorder:
-    """Records one window of steps of the thread that armed it, into one rank's part of a session.
+    """Carries one plan out on the thread that arms it: its windows, each with a profiler of its own.
 
-    `with Recorder(plan, sink, backend) as recorder:` arms, `recorder.step()` marks the end of each step, and leaving
-    the block saves what was recorded, whatever happened. `request_stop` may be called from any thread or signal
-    handler. Errors while starting or saving never reach `step()`, which belongs to the profiled program: they are in
-    `failure`, in the record, and raised by `stop()`. `mark_steps` names each recorded step in the trace, for programs
-    that do not do so themselves; a block without any `step()` is one step. In the child of a fork the recorder counts
-    as released and leaves everything to the parent.
+    `with Recorder(plan, sink, make) as recorder:` arms, and leaving the block saves what was recorded, whatever
+    happened. Steps are announced with `begin_step(stage)` and `end_step()`, or by `step()` alone, which ends a step and
+    begins the next. A window that closes is saved by a thread beside the program and released at the first boundary
+    after that where nothing records; `wait` waits for both. `request_stop` may be called from any thread or signal
+    handler. Errors while starting or saving never reach a step, which belongs to the profiled program: they are in
+    `failure`, in the record, and raised by `stop()` or at the end of the block. `mark_steps` names each recorded step
+    in the trace, for programs that do not do so themselves; a block without any step is one step. `on_done` is called
+    once, on whichever thread concludes. In the child of a fork the recorder counts as released and leaves everything to
+    the parent.
     """
 
-    def __init__(self, plan: RecordPlan, sink: RankSink, backend: Backend, *, mark_steps: bool = False) -> None:
+    def __init__(
+        self,
+        plan: RecordPlan,
+        sink: RankSink,
+        make: Callable[[], Backend],
+        *,
+        mark_steps: bool = False,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> None:
         self.plan = plan
         self.mark_steps = mark_steps
         self.failure: Dsv4profError | None = None
         self._sink = sink
-        self._backend = backend
-        self._state = State.NEW
+        self._make = make
+        self._on_done = on_done
+        self._trigger = Trigger(plan)
+        self._limits = Limits(plan, sink.folder)
+        self._saver = WindowSaver(on_release=self._conclude)
+        self._open: Window | None = None
+        self._ready: Window | None = None
+        self._armed = False
+        self._ended = False
+        # A step that was begun for a program which only announces ends.
+        self._implied = False
         self._owner: int | None = None
         self._stack = ExitStack()
-        self._prepared = False
-        self._steps_done = 0
-        self._first_step = 0
-        self._proof: ReleaseProof | None = None
-        self._stop_reason: str | None = None
+        self._stop_asked: tuple[EndedBy, str | None] | None = None
+        self._cuts: list[str] = []
         self._done = threading.Event()
 
     @property
     def state(self) -> State:
-        return self._state
+        if not self._armed:
+            return State.RELEASED if self._done.is_set() else State.NEW
+        if self._done.is_set():
+            return State.RELEASED
+        if self._open is not None:
+            return State.RECORDING
+        return State.EXPORTING if self._ended else State.ARMED
 
     @property
     def steps_done(self) -> int:
         """Steps since arming, recorded or not."""
-        return self._steps_done
+        return self._trigger.steps_done
+
+    @property
+    def window(self) -> str | None:
+        """The name of the window that records now."""
+        return self._open.name if self._open is not None else None
+
+    @property
+    def window_steps(self) -> int:
+        """Steps of the window that records now."""
+        return self._trigger.window_steps if self._open is not None else 0
+
+    @property
+    def profilers_alive(self) -> int:
+        """Profilers that have not been released yet."""
+        return self._saver.alive
 
     @property
     def record(self) -> RankRecord:
@@ -99,175 +113,267 @@ class Recorder:
 
     @property
     def proof(self) -> ReleaseProof | None:
-        """How the release went; None before it."""
-        return self._proof
+        """How the release went: the first that failed or else the last; None before any."""
+        return self._saver.proof
 
-    def arm(self) -> None:
+    def arm(self, *, begin: bool = True) -> None:
         """Check that the recording can be saved, warm the tracer up, and begin to count steps.
 
+        The first step begins now, unless `begin` is False or the plan is by stage: then with `begin_step`.
         Raises LifetimeError (wrong state, a foreign profiler) or OutputError (folder unwritable, disk full).
         """
         self._allow("arm")
-        self._sink.preflight()
+        self._sink.preflight(self.plan.window_names())
         with ExitStack() as stack:
             claim(self)
             stack.callback(yield_claim, self)
             self._owner = threading.get_ident()
-            self._backend.warm_up()
+            self._make().warm_up()
             atexit.register(self._at_exit)
             stack.callback(atexit.unregister, self._at_exit)
-            stack.callback(self._drop)
-            self._state = State.ARMED
+            self._armed = True
+            stack.callback(self._disarm)
             self._sink.update(outcome=Outcome.RECORDING)
-            self._advance()
+            if begin and not self.plan.stages:
+                self._implied = True
+                self._carry_out(self._trigger.begin())
             self._stack = stack.pop_all()
 
-    def step(self) -> None:
-        """The end of a step: the window opens and closes here and nowhere else. A no-op after release."""
-        if self._state is State.RELEASED:
-            return
-        self._allow("step")
-        self._steps_done += 1
-        if self._stop_reason is not None:
-            self._finish(self._stop_reason)
-        elif self._state is State.RECORDING and self._steps_done >= self.plan.end_step:
-            self._finish(None)
-        else:
-            try:
-                self._advance()
-            except (Dsv4profError, RuntimeError) as error:
-                self.failure = (
-                    error if isinstance(error, Dsv4profError) else LifetimeError(f"recording failed: {error}")
-                )
-                self._finish(str(error))
+    def skip(self) -> None:
+        """Record nothing: the plan leaves this rank out. Every later move is then a no-op."""
+        self._allow("arm")
+        self._sink.update(outcome=Outcome.SKIPPED, reason="the plan records other ranks")
+        self._done.set()
 
-    def request_stop(self, reason: str) -> None:
-        """Ask for the end of the window at the next step boundary. Only sets a flag: safe in signal handlers and
-        threads.
+    def begin_step(self, stage: object = None) -> None:
+        """A step begins, and the one before has ended. `stage` is a Phase, its name or a server's forward mode."""
+        if self.state is State.RELEASED:
+            return
+        implied, self._implied = self._implied, False
+        self._boundary(stage, end=not implied, begin=not implied)
+
+    def end_step(self) -> None:
+        """The step is over; nothing may follow for a while."""
+        if self.state is not State.RELEASED:
+            self._implied = False
+            self._boundary(None, end=True, begin=False)
+
+    def step(self) -> None:
+        """The end of a step and the beginning of the next: windows open and close here. A no-op after release.
+
+        Raises UsageError for a plan by stage, which has to be told the stage that begins.
         """
-        self._stop_reason = reason
+        if self.plan.stages:
+            raise UsageError(
+                "this recording is by stage, and step() does not say which stage begins",
+                hint="call begin_step(stage) at the beginning of each step",
+            )
+        if self.state is not State.RELEASED:
+            self._implied = True
+            self._boundary(None, end=True, begin=True)
+
+    def poll(self) -> None:
+        """A moment between two steps without a step: for idle loops, so that a stop or a release need not wait."""
+        if self.state is not State.RELEASED:
+            self._boundary(None, end=False, begin=False)
+
+    def request_stop(self, reason: str | None, ended_by: EndedBy = EndedBy.STOP) -> None:
+        """Ask for the end of the recording at the next boundary; `reason` says why it is shorter than planned. Only
+        sets a flag: safe in signal handlers and threads.
+        """
+        self._stop_asked = ended_by, reason
+
+    def end(self, ended_by: EndedBy = EndedBy.STOP, reason: str | None = None) -> None:
+        """End the recording now and let it be saved beside the program; `wait` waits for that. Raises LifetimeError
+        when nothing is recording.
+        """
+        self._allow("stop")
+        self._end(ended_by, reason)
+        self._settle()
 
     def stop(self, *, reason: str | None = None) -> RankRecord:
-        """End the window now, save it and release. `reason` says why it is shorter than planned: the trace is then
+        """End the recording now, save it and release. `reason` says why it is shorter than planned: the trace is then
         marked incomplete. Raises LifetimeError when nothing is recording, or what went wrong while saving."""
-        self._allow("stop")
-        self._finish(reason)
+        self.end(EndedBy.STOP, reason)
+        self.wait()
         if self.failure is not None:
             raise self.failure
         return self.record
 
-    def release(self) -> ReleaseProof:
-        """Drop the profiler and prove that it is gone. Idempotent; an unfinished recording is given up."""
-        if self._proof is None:
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until everything that was recorded is saved and released; False when that takes longer.
+
+        On the recorder's own thread it also ends what is open.
+        """
+        if self._armed and threading.get_ident() == self._owner and not self._done.is_set():
+            self._end(EndedBy.STOP, None)
+            if not self._saver.wait_saved(timeout_s):
+                return False
+            self._saver.release_saved("at the end of the recording")
+        return self._done.wait(timeout_s) if self._armed else self._done.is_set()
+
+    def release(self) -> ReleaseProof | None:
+        """Drop the profilers and prove that they are gone. Idempotent; an unfinished recording is given up.
+
+        None when there never was one.
+        """
+        if not self._armed:
+            self._done.set()
+        elif not self._done.is_set():
             self._allow("release")
-            unsaved = self._state in (State.ARMED, State.RECORDING)
-            self._stack.close()
-            if unsaved:
-                self._report({}, "released before it was saved")
-        return self._drop()
+            if self.state in (State.ARMED, State.RECORDING):
+                self._end(EndedBy.STOP, "released before it was saved", discard=True)
+            self.wait()
+        return self.proof
 
     def abandon(self) -> None:
         """For the child of a fork: the recording stays the parent's. Nothing is saved, stopped or proved here."""
         atexit.unregister(self._at_exit)
         self._stack.pop_all()
-        self._backend.abandon()
-        self._state = State.RELEASED
+        self._saver.abandon()
+        self._open = None
+        self._done.set()
 
     def __enter__(self) -> Recorder:
-        if self._state is State.NEW:
+        if self.state is State.NEW:
             self.arm()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._state in (State.ARMED, State.RECORDING):
-            self._finish(f"the block ended with {describe(error)}" if error is not None else self._stop_reason)
+        if self.state in (State.ARMED, State.RECORDING):
+            ended_by, reason = self._stop_asked or (EndedBy.BLOCK_END, None)
+            self._end(ended_by, f"the block ended with {describe(error)}" if error is not None else reason)
+        self.wait()
         if error is None and self.failure is not None:
             raise self.failure
 
-    def _advance(self) -> None:
-        """Open what the next step needs to have open."""
-        if not self._prepared and self._steps_done >= (self.plan.wait or 0):
-            self._backend.prepare()
-            self._prepared = True
-        if self._state is State.ARMED and self._steps_done >= self.plan.first_step:
-            self._backend.start()
-            self._state = State.RECORDING
-            self._first_step = self._steps_done
-            self._sink.update(
-                first_step=self._first_step,
-                clock=ClockAnchor(wall_ns=time.time_ns(), monotonic_ns=time.perf_counter_ns()),
-            )
-        if self._state is State.RECORDING and self.mark_steps:
-            self._backend.mark(self._steps_done)
-
-    def _finish(self, reason: str | None) -> None:
-        """Stop, export and release, each whether or not the one before went well."""
-        recorded = self._state is State.RECORDING
-        self._state = State.EXPORTING
-        changes: dict[str, Any] = {}
+    def _boundary(self, stage: object, *, end: bool, begin: bool) -> None:
+        """Everything that happens between two steps. What goes wrong in here ends the recording, not the program."""
+        self._allow("step")
         try:
-            if recorded:
-                changes, lack = self._save()
-                reason = reason or lack
-            else:
-                reason = reason or f"the window never opened: it begins after {self.plan.first_step} steps"
-        except Dsv4profError as error:
-            self.failure = error
-            reason = error.message
-        except (OSError, RuntimeError) as error:
-            self.failure = OutputError(f"the recording could not be saved: {error}")
-            self.failure.__cause__ = error
-            reason = self.failure.message
-        except BaseException as error:
-            reason = f"{type(error).__name__} while saving"
+            if end:
+                self._carry_out(self._trigger.end())
+            self._obey_limits()
+            if self._stop_asked is not None:
+                self._end(*self._stop_asked)
+            if begin:
+                # Also after the end of the plan, so that steps go on being counted.
+                self._carry_out(self._trigger.begin(stage))
+            self._settle()
+        except Exception as error:  # noqa: BLE001 - the seam to a program that must not end by its profiler's fault
+            self._give_up(error)
+
+    def _obey_limits(self) -> None:
+        """A window over its budget ends; later ones of the plan may still open."""
+        hit = self._limits.exceeded(self._open) if self._open is not None else None
+        if hit is None:
+            return
+        if self.plan.active is not None:
+            self._cuts.append(hit.reason)
+        self._close(self._trigger.close(hit.ended_by), hit.reason)
+        if self._trigger.finished:
+            self._over()
+
+    def _give_up(self, error: Exception) -> None:
+        """The recording ends here; what was saved before stays."""
+        window = self._open or self._ready
+        if window is not None:
+            window.fail(error, "carried on")
+            window.saved.set()
+        self.failure = self.failure or as_lifetime_error(error)
+        if self._trigger.window is not None:
+            self._trigger.close(EndedBy.ERROR)
+        self._trigger.give_up()
+        self._open = self._ready = None
+        self._over()
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Close):
+                self._close(action)
+                continue
+            self._ready = window = self._ready or self._new_window(action.window)
+            window.prepare()
+            if isinstance(action, Open):
+                window.open(self._trigger.steps_done)
+                self._limits.open()
+                self._open, self._ready = window, None
+        if self._open is not None and self.mark_steps:
+            self._open.mark(self._trigger.steps_done if self._trigger.in_step else None)
+        if self._trigger.finished:
+            self._over()
+
+    def _new_window(self, name: str) -> Window:
+        window = Window(self._make(), self._sink.window(name), keep=self.plan.release == "keep")
+        self._saver.windows.append(window)
+        return window
+
+    def _close(self, closed: Close, reason: str | None = None, *, save: bool = True) -> None:
+        """Stop the open window here; saving it is another thread's work."""
+        window, self._open = self._open, None
+        assert window is not None, "the trigger closes what it opened"
+        # A name that was opened for a step that did not end would count as a step.
+        unfinished = self._trigger.steps_done if self.mark_steps and closed.steps and self._trigger.in_step else None
+        try:
+            window.close(closed.ended_by, closed.steps, reason=reason, unfinished=unfinished)
+        except BaseException:
+            window.saved.set()
             raise
-        finally:
-            self._stack.close()
-            self._report(changes, reason)
-            self._done.set()
+        if save:
+            self._saver.save(window)
+        else:
+            window.saved.set()
 
-    def _save(self) -> tuple[dict[str, Any], str | None]:
-        """What to note of the saved trace, and what it lacks."""
-        json_file = self._sink.json_path()
-        began = time.perf_counter_ns()
-        self._backend.stop()
-        stopped = time.perf_counter_ns()
+    def _end(self, ended_by: EndedBy, reason: str | None, *, discard: bool = False) -> None:
+        """Nothing is recorded from now on; what is open is closed and saved, unless it is to be discarded."""
+        if self._ended and self._open is None:
+            return
+        if reason is not None:
+            self._cuts.append(reason)
+        if self._open is not None:
+            self._close(self._trigger.close(ended_by), reason, save=not discard)
+        if not self._trigger.finished:
+            self._cuts.append(self._trigger.unopened())
+        self._trigger.give_up()
+        if self._ready is not None:
+            self._ready.saved.set()
+            self._ready = None
+        self._over()
+
+    def _over(self) -> None:
+        """Nothing more will be recorded: whoever is next may begin."""
+        self._ended = True
+        only_saves(self)
+
+    def _settle(self) -> None:
+        """Release what is saved, while nothing records that a pause could spoil."""
+        if (self._ended or self._saver.has_saved) and not anybody_records():
+            self._saver.release_saved("between two steps")
+
+    def _conclude(self) -> None:
+        """After the last release of an ended plan: say how it all ended, once."""
+        if self._done.is_set() or not self._ended or self._saver.alive:
+            return
+        self.failure = self.failure or self._saver.failure
+        outcome, reason = judge(self.record, self._saver.windows, self._cuts, self.failure)
         try:
-            require_folder(self._sink.folder)
-            self._backend.export(json_file)
-            if self.mark_steps and self._first_step < self._steps_done < self.plan.end_step:
-                disown_unfinished(json_file, self._steps_done)
-            work = self._sink.store_trace(json_file)
-        finally:
-            json_file.unlink(missing_ok=True)
-        changes = {"stop_ns": stopped - began, "export_ns": time.perf_counter_ns() - stopped}
-        return changes, None if work else _NO_WORK
-
-    def _drop(self) -> ReleaseProof:
-        if self._proof is None:
-            self._proof = release_with_proof(self._backend.release)
-            self._state = State.RELEASED
-        return self._proof
-
-    def _report(self, changes: dict[str, Any], reason: str | None) -> None:
-        """The last word in the rank's record. A record that cannot be written is a failure like any other."""
-        try:
-            self._sink.update(
-                outcome=Outcome.COMPLETE if reason is None else Outcome.INCOMPLETE,
-                reason=reason,
-                steps=max(0, self._steps_done - self._first_step) if self.record.first_step is not None else 0,
-                release=self._proof,
-                **changes,
-            )
-        except OutputError as error:
+            self._sink.update(outcome=outcome, reason=reason)
+        except Dsv4profError as error:
             self.failure = self.failure or error
+        self._stack.close()
+        self._done.set()
+        self._on_done()
+
+    def _disarm(self) -> None:
+        """Nothing of a profiler may stay, also where arming failed half-way."""
+        for window in self._saver.windows:
+            window.release("while arming failed")
+        self._done.set()
 
     def _allow(self, move: str) -> None:
-        sentence = _ILLEGAL.get((move, self._state))
-        if sentence is not None:
-            raise LifetimeError(sentence, hint=f"state: {self._state.value}")
+        require_legal(move, self.state)
         if self._owner is not None and threading.get_ident() != self._owner:
             raise LifetimeError(
                 f"{move} was called on another thread than the one that armed the recorder",
@@ -277,9 +383,11 @@ class Recorder:
     def _at_exit(self) -> None:
         """The interpreter is about to go, which would crash while Kineto records."""
         reason = "the process exited while recording"
-        if threading.get_ident() == self._owner:
-            self._finish(reason)
-            return
-        self.request_stop(reason)
-        if not self._done.wait(_EXIT_PATIENCE_S):
-            self._report({}, f"{reason}, and the recording thread reached no step boundary in {_EXIT_PATIENCE_S:.0f} s")
+        mine = threading.get_ident() == self._owner
+        if mine:
+            self._end(EndedBy.EXIT, reason)
+        elif not self._ended:
+            self.request_stop(reason, EndedBy.EXIT)
+        if not (self.wait(EXIT_PATIENCE_S) if mine else self._done.wait(EXIT_PATIENCE_S)):
+            what = "the trace was still being saved" if self._ended else "the recording thread reached no step boundary"
+            self._sink.update(outcome=Outcome.INCOMPLETE, reason=f"{reason}, and {what} after {EXIT_PATIENCE_S:.0f} s")

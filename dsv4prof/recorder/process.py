@@ -14,17 +14,23 @@ from dsv4prof.errors import LifetimeError
 
 
 class Claimant(Protocol):
+    @property
+    def window(self) -> str | None:
+        """The name of the window that records now."""
+        ...
+
     def abandon(self) -> None:
         """Forget everything, and neither save nor touch it: this process is the child of a fork."""
         ...
 
 
 class _Place:
-    """The process's one place for a recorder."""
+    """The process's one place for a recorder that may record, and those that only save what they recorded."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.holder: Claimant | None = None
+        self.saving: list[Claimant] = []
         self.watches_forks = False
 
 
@@ -32,7 +38,7 @@ _place = _Place()
 
 
 def claim(recorder: Claimant) -> None:
-    """Raises LifetimeError when another recorder holds the process."""
+    """Take the place. Raises LifetimeError when another recorder holds it."""
     with _place.lock:
         if _place.holder is not None:
             raise LifetimeError(
@@ -44,21 +50,38 @@ def claim(recorder: Claimant) -> None:
             _place.watches_forks = True
 
 
-def yield_claim(recorder: Claimant) -> None:
-    """Make room for the next recorder; nothing happens when `recorder` holds no claim."""
+def only_saves(recorder: Claimant) -> None:
+    """The recorder will record nothing more: the next one may begin while it saves. Idempotent."""
     with _place.lock:
         if _place.holder is recorder:
             _place.holder = None
+            _place.saving.append(recorder)
+
+
+def yield_claim(recorder: Claimant) -> None:
+    """Nothing of `recorder` is left; nothing happens when it claimed nothing."""
+    with _place.lock:
+        if _place.holder is recorder:
+            _place.holder = None
+        # By identity: a recorder may define equality.
+        _place.saving = [each for each in _place.saving if each is not recorder]
 
 
 def holder() -> Claimant | None:
-    """Who records in this process now."""
+    """Who records in this process now, or is about to."""
     return _place.holder
+
+
+def anybody_records() -> bool:
+    """Whether a window is open in this process, which a pause would spoil."""
+    recorder = _place.holder
+    return recorder is not None and recorder.window is not None
 
 
 def _leave_to_parent() -> None:
     # Another thread may have held the lock in the moment of the fork; it does not exist here and will not let go.
     _place.lock = threading.Lock()
-    recorder, _place.holder = _place.holder, None
-    if recorder is not None:
+    recorders = [*([_place.holder] if _place.holder is not None else []), *_place.saving]
+    _place.holder, _place.saving = None, []
+    for recorder in recorders:
         recorder.abandon()

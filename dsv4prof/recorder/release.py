@@ -11,18 +11,27 @@ from collections.abc import Callable, Sequence
 
 from dsv4prof.model.session import ReleaseProof
 from dsv4prof.recorder.backends import Remains
+from dsv4prof.recorder.backends.kept import count_bytes, held_bytes, held_profilers
 from dsv4prof.recorder.holders import find_holders, frozen_by_the_program
 
+__all__ = ["held_bytes", "held_profilers", "release_with_proof", "resident_bytes", "trim_heap"]
 
-def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
+
+def release_with_proof(
+    drop: Callable[[], Sequence[Remains]], *, keep: bool = False, held_bytes: int = 0, place: str | None = None
+) -> ReleaseProof:
     """Call `drop`, collect, and observe through weak references what became of what it dropped.
 
     The collection runs whether or not automatic collection is disabled, and its pause is in the proof. The C++ results
     are watched through the Python object that owns them (`torch._C._autograd._ProfilerResult`): it dies with them.
+    With `keep`, `drop` lets what is left live on purpose, as `held_bytes` bytes: nothing is collected and nobody is
+    sought. Where it left nothing, because nothing had been recorded, the proof says freed and not kept.
     """
     rss_before = resident_bytes()
     frozen = frozen_by_the_program()
     remains = drop()
+    if keep:
+        return _kept_proof(remains, held_bytes, place, frozen, rss_before)
     began = time.perf_counter_ns()
     collected = gc.collect()
     collect_ns = time.perf_counter_ns() - began
@@ -41,6 +50,7 @@ def release_with_proof(drop: Callable[[], Sequence[Remains]]) -> ReleaseProof:
         rss_before_bytes=rss_before,
         rss_after_bytes=resident_bytes(),
         note=note,
+        place=place,
     )
 
 
@@ -62,3 +72,23 @@ def trim_heap() -> bool:
     trim.argtypes = [ctypes.c_size_t]
     trim(0)
     return True
+
+
+def _kept_proof(
+    remains: Sequence[Remains], held: int, place: str | None, frozen: int, rss_before: int
+) -> ReleaseProof:
+    kept = any(item.alive for item in remains)
+    if kept:
+        count_bytes(held)
+    return ReleaseProof(
+        freed=not kept,
+        holders=[],
+        collect_ns=0,
+        collected_objects=0,
+        frozen_objects=frozen,
+        rss_before_bytes=rss_before,
+        rss_after_bytes=resident_bytes(),
+        kept=kept,
+        held_bytes=held if kept else 0,
+        place=place,
+    )

@@ -4,7 +4,6 @@ it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -12,8 +11,7 @@ import shutil
 import socket
 import time
 from calendar import timegm
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,14 @@ import msgspec
 
 from dsv4prof.errors import InputError, OutputError, UsageError
 from dsv4prof.model.session import MANIFEST_NAME, MANIFEST_SCHEMA, Outcome, RankCoordinates, RankRecord, Session
-from dsv4prof.recorder.atomic import write_atomic
+from dsv4prof.recorder.atomic import locked, write_atomic
 from dsv4prof.recorder.sink import check_writable, installed_versions, record_path
 
 DEFAULT_ROOT = Path("traces/local")
 MAX_WORLD_SIZE = 1 << 20
 _FOLDER = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 _CREATED = "%Y-%m-%dT%H:%M:%SZ"
-_RANK_FILE = re.compile(r"^rank(\d+)\.json$")
+_RANK_FILE = re.compile(r"^rank(\d+)(-pid\d+)?\.json$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
 
@@ -51,22 +49,43 @@ def create_session(
     identity = next(word for word in iter(lambda: secrets.token_hex(2), None) if word not in taken)
     folder = root / f"{stamp}-{safe}-{identity}"
     folder.mkdir()
-    write_manifest(
-        folder,
-        Session(
-            id=identity,
-            name=safe,
-            created=time.strftime(_CREATED, time.gmtime()),
-            command=list(command),
-            plan=plan or {},
-            settings=settings or {},
-            versions=installed_versions(),
-            world_size=world_size,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-        ),
-    )
+    write_manifest(folder, _first_manifest(identity, safe, world_size, command, plan, settings))
     return folder
+
+
+def join_session(
+    folder: Path, *, world_size: int, command: Sequence[str] = (), plan: dict[str, Any] | None = None
+) -> Path:
+    """A session in a folder that all its ranks name: whoever comes first makes it. Raises OutputError."""
+    check_writable(folder)
+    with locked(folder):
+        if not (folder / MANIFEST_NAME).is_file():
+            write_manifest(
+                folder, _first_manifest(secrets.token_hex(2), folder.name, world_size, command, plan, None)
+            )
+    return folder
+
+
+def _first_manifest(
+    identity: str,
+    name: str,
+    world_size: int,
+    command: Sequence[str],
+    plan: dict[str, Any] | None,
+    settings: dict[str, Any] | None,
+) -> Session:
+    return Session(
+        id=identity,
+        name=name,
+        created=time.strftime(_CREATED, time.gmtime()),
+        command=list(command),
+        plan=plan or {},
+        settings=settings or {},
+        versions=installed_versions(),
+        world_size=world_size,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+    )
 
 
 def write_manifest(folder: Path, session: Session) -> None:
@@ -75,7 +94,7 @@ def write_manifest(folder: Path, session: Session) -> None:
 
 def assemble(folder: Path, **changes: Any) -> Session:
     """Put the manifest together from the ranks' records; whoever finishes last leaves the whole one behind."""
-    with _locked(folder):
+    with locked(folder):
         session = msgspec.structs.replace(open_session(folder), **changes)
         write_manifest(folder, session)
     return session
@@ -103,12 +122,14 @@ def open_session(path: Path | str) -> Session:
         raise InputError(
             f"{manifest} speaks of {session.world_size} ranks", hint="was it written by another program?"
         )
-    ranks = {record.coordinates.rank: record for record in session.ranks}
+    ranks = {(record.coordinates.rank, ""): record for record in session.ranks}
     reports = _read_records(folder)
     ranks.update(reports)
     for rank in range(session.world_size):
-        ranks.setdefault(rank, _absent(rank, session))
-    return _judged(session, [_settled(ranks[rank], folder) for rank in sorted(ranks)], reported=bool(reports))
+        ranks.setdefault((rank, ""), _absent(rank, session))
+    # A second process that called itself the same rank comes last, so that a rank's number is its place.
+    order = sorted(ranks, key=lambda key: (key[1], key[0]))
+    return _judged(session, [settled(ranks[key], folder) for key in order], reported=bool(reports))
 
 
 def list_sessions(root: Path = DEFAULT_ROOT) -> list[tuple[Path, Session]]:
@@ -176,7 +197,8 @@ def find_session(root: Path, wanted: str) -> Path:
     return matches[0]
 
 
-def _read_records(folder: Path) -> dict[int, RankRecord]:
+def _read_records(folder: Path) -> dict[tuple[int, str], RankRecord]:
+    """By rank, and by what tells two processes apart that both called themselves that rank."""
     records = {}
     try:
         paths = list(folder.iterdir())
@@ -185,7 +207,7 @@ def _read_records(folder: Path) -> dict[int, RankRecord]:
     for path in paths:
         if match := _RANK_FILE.match(path.name):
             try:
-                records[int(match[1])] = msgspec.json.decode(path.read_bytes(), type=RankRecord)
+                records[int(match[1]), match[2] or ""] = msgspec.json.decode(path.read_bytes(), type=RankRecord)
             except (OSError, msgspec.DecodeError) as error:
                 hint = "the trace beside it may still be whole"
                 raise InputError(f"cannot read {path}: {error}", hint=hint) from error
@@ -197,7 +219,7 @@ def _absent(rank: int, session: Session) -> RankRecord:
     return RankRecord(coordinates=coordinates, outcome=Outcome.MISSING, reason="this rank never reported")
 
 
-def _settled(record: RankRecord, folder: Path) -> RankRecord:
+def settled(record: RankRecord, folder: Path) -> RankRecord:
     """A record that says `recording` of a process that is gone was never finished."""
     here = record.coordinates.host == socket.gethostname()
     if record.outcome is not Outcome.RECORDING or not here or record.pid is None:
@@ -244,31 +266,20 @@ def _judged(session: Session, ranks: list[RankRecord], *, reported: bool) -> Ses
 
     Before any rank `reported`, it is recording while its maker lives: ranks that died early never say a word.
     """
-    outcomes = {record.outcome for record in ranks}
+    outcomes = {record.outcome for record in ranks} - {Outcome.SKIPPED}
     if Outcome.RECORDING in outcomes or (not reported and outcomes == {Outcome.MISSING} and _awaited(session)):
         outcome = Outcome.RECORDING
-    elif outcomes == {Outcome.COMPLETE}:
+    elif outcomes <= {Outcome.COMPLETE}:
         outcome = Outcome.COMPLETE
     else:
-        outcome = Outcome.INCOMPLETE
+        outcome = Outcome.FAILED if outcomes == {Outcome.FAILED} else Outcome.INCOMPLETE
     reasons = [
         f"rank {record.coordinates.rank}: {record.reason or record.outcome.value}"
         for record in ranks
-        if record.outcome in (Outcome.INCOMPLETE, Outcome.MISSING)
+        if record.outcome in (Outcome.INCOMPLETE, Outcome.FAILED, Outcome.MISSING)
     ]
-    reason = "; ".join(reasons) if outcome is Outcome.INCOMPLETE else None
+    reason = "; ".join(reasons) if outcome in (Outcome.INCOMPLETE, Outcome.FAILED) else None
     return msgspec.structs.replace(session, ranks=ranks, outcome=outcome, reason=reason)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer of the manifest at a time, among all processes of this host; the lock dies with its holder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def record_of(folder: Path, rank: int) -> RankRecord | None:

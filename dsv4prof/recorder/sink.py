@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+import socket
+import threading
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,17 +19,13 @@ from typing import Any
 import msgspec
 
 from dsv4prof.errors import OutputError
-from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord
-from dsv4prof.recorder.atomic import atomic_path, write_atomic
+from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, WindowRecord
+from dsv4prof.recorder.atomic import atomic_path, locked, write_atomic
+from dsv4prof.recorder.counting import EventCounter
 from dsv4prof.recorder.wording import writable
 
-_CHUNK = 1 << 20
-# Kineto writes a space after a colon, torch's Python exporter does not.
-_EVENT_MARKS = (b'"ph": "', b'"ph":"')
-# What work leaves behind: an operator, or a kernel where a captured graph needs no operator.
-_WORK_MARKS = tuple(
-    b'"cat":%s"%s"' % (space, category) for space in (b" ", b"") for category in (b"cpu_op", b"kernel")
-)
+# Small, because the interpreter belongs to a chunk while its events are counted, and a server works beside it.
+_CHUNK = 1 << 18
 # A trace is written as JSON first (about 380 bytes an event) and then compressed beside it.
 MIN_FREE_BYTES = 64 << 20
 
@@ -35,10 +33,11 @@ MIN_FREE_BYTES = 64 << 20
 def rank_name(coordinates: RankCoordinates) -> str:
     """`rank5`, with every group coordinate that the rank alone does not tell: `rank5-tp1-dp1`.
 
-    The global rank is always there, so two ranks of one session can never share a file.
+    A group whose size is known to be 1 says nothing. The global rank is always there, so two ranks of one session can
+    never share a file.
     """
     groups = [(key, getattr(coordinates, key)) for key in ("tp", "dp", "pp", "ep")]
-    known = [(key, value) for key, value in groups if value is not None]
+    known = [(key, value) for key, value in groups if value is not None and coordinates.sizes.get(key) != 1]
     told = [] if len(known) == 1 and known[0][1] == coordinates.rank else known
     return "-".join([f"rank{coordinates.rank}", *(f"{key}{value}" for key, value in told)])
 
@@ -78,11 +77,16 @@ def check_writable(folder: Path, *, need_bytes: int = MIN_FREE_BYTES) -> None:
 
 
 class RankSink:
-    """One rank's record and trace file inside a session's folder. Raises OutputError when it cannot write."""
+    """One rank's record and files inside a session's folder. Any thread may use it; OutputError when it cannot write.
+
+    A second living process that calls itself the same rank gets names of its own instead of the first one's.
+    """
 
     def __init__(self, folder: Path, coordinates: RankCoordinates) -> None:
         self.folder = folder.absolute()
-        self._name = rank_name(coordinates)
+        self._lock = threading.RLock()
+        self._twin = ""
+        self._claimed = False
         self._record = RankRecord(
             coordinates=coordinates, outcome=Outcome.RECORDING, pid=os.getpid(), versions=installed_versions()
         )
@@ -92,42 +96,107 @@ class RankSink:
         return self._record
 
     @property
-    def trace_path(self) -> Path:
-        return self.folder / f"{self._name}.trace.json.gz"
+    def name(self) -> str:
+        """What every file of this rank begins with."""
+        return rank_name(self._record.coordinates) + self._twin
 
-    def preflight(self) -> None:
-        """Space, permission, and no earlier trace of this rank that would be overwritten."""
+    def window(self, name: str) -> WindowSink:
+        """The part of one window, announced in the record when it is first updated."""
+        return WindowSink(self, name)
+
+    def preflight(self, names: tuple[str, ...] = ("",)) -> None:
+        """Space, permission, and no earlier trace of this rank's windows that would be overwritten."""
         check_writable(self.folder)
-        if self.trace_path.exists():
-            raise OutputError(
-                f"{self.trace_path} exists already", hint="record into a new session; no trace is overwritten"
-            )
+        self._claim()
+        for name in names:
+            if (path := self.window(name).trace_path).exists():
+                raise OutputError(
+                    f"{path} exists already", hint="record into a new session; no trace is overwritten"
+                )
 
     def update(self, **changes: Any) -> RankRecord:
         """Change the record and write it, so that whoever looks after a crash finds the last state."""
         if changes.get("reason") is not None:
             changes["reason"] = writable(changes["reason"])
-        self._record = msgspec.structs.replace(self._record, **changes)
-        write_record(self.folder, self._record)
-        return self._record
+        with self._lock:
+            self._claim()
+            self._record = msgspec.structs.replace(self._record, **changes)
+            _write(self.folder / f"rank{self._record.coordinates.rank}{self._twin}.json", self._record)
+            return self._record
 
+    def update_window(self, name: str, **changes: Any) -> WindowRecord:
+        """Change one window's record; the first change adds it."""
+        if changes.get("reason") is not None:
+            changes["reason"] = writable(changes["reason"])
+        with self._lock:
+            windows = list(self._record.windows)
+            place = next((at for at, window in enumerate(windows) if window.name == name), len(windows))
+            if place == len(windows):
+                windows.append(WindowRecord(name=name))
+            windows[place] = msgspec.structs.replace(windows[place], **changes)
+            self.update(windows=windows)
+            return windows[place]
+
+    def _claim(self) -> None:
+        """Take the rank's name, or another when somebody who lives has it."""
+        if self._claimed or not self.folder.is_dir():
+            return
+        rank = self._record.coordinates.rank
+        with locked(self.folder):
+            taken = _read(record_path(self.folder, rank))
+            if taken is not None and taken.pid != os.getpid() and _works_here(taken):
+                self._twin = f"-pid{os.getpid()}"
+            self._claimed = True
+            _write(self.folder / f"rank{rank}{self._twin}.json", self._record)
+
+
+class WindowSink:
+    """One window's files: `rank0.trace.json.gz`, or `rank0.prefill.trace.json.gz` for one of several."""
+
+    def __init__(self, rank: RankSink, name: str) -> None:
+        self.name = name
+        self._rank = rank
+
+    @property
+    def folder(self) -> Path:
+        return self._rank.folder
+
+    @property
+    def base(self) -> Path:
+        """What every file of this window begins with."""
+        return self.folder / (f"{self._rank.name}.{self.name}" if self.name else self._rank.name)
+
+    @property
+    def trace_path(self) -> Path:
+        return self.base.with_name(f"{self.base.name}.trace.json.gz")
+
+    @property
     def json_path(self) -> Path:
         """Where the uncompressed trace goes until it is compressed; hidden, so that nobody takes it for a result."""
-        return self.folder / f".{self._name}.trace.json.part"
+        return self.base.with_name(f".{self.base.name}.trace.json.part")
 
-    def store_trace(self, json_file: Path) -> int:
-        """Compress an exported file to its final name and note its size and number of events.
+    @property
+    def record(self) -> WindowRecord:
+        return self._rank.record.window(self.name) or WindowRecord(name=self.name)
 
-        Returns how many operators and kernels are in it.
-        """
-        events, work = _MarkCounter(_EVENT_MARKS), _MarkCounter(_WORK_MARKS)
+    def update(self, **changes: Any) -> WindowRecord:
+        return self._rank.update_window(self.name, **changes)
+
+    def store_trace(self, json_file: Path) -> EventCounter:
+        """Compress an exported file to its final name and note its size and events; what was counted in it."""
+        counter = EventCounter()
         try:
             with atomic_path(self.trace_path) as part:
-                _compress(json_file, part, (events, work))
+                _compress(json_file, part, counter)
         except OSError as error:
             raise _unwritable(self.trace_path, error) from error
-        self.update(trace=self.trace_path.name, trace_bytes=self.trace_path.stat().st_size, events=events.found)
-        return work.found
+        self.update(
+            trace=self.trace_path.name,
+            trace_bytes=self.trace_path.stat().st_size,
+            events=counter.events,
+            events_by_thread=counter.operators,
+        )
+        return counter
 
 
 def record_path(folder: Path, rank: int) -> Path:
@@ -136,11 +205,30 @@ def record_path(folder: Path, rank: int) -> Path:
 
 def write_record(folder: Path, record: RankRecord) -> None:
     """Replace one rank's record atomically. Raises OutputError."""
-    path = record_path(folder, record.coordinates.rank)
+    _write(record_path(folder, record.coordinates.rank), record)
+
+
+def _write(path: Path, record: RankRecord) -> None:
     try:
         write_atomic(path, msgspec.json.format(msgspec.json.encode(record)))
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _read(path: Path) -> RankRecord | None:
+    """A record as it is; None when it is absent or none."""
+    with suppress(FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=RankRecord)
+    return None
+
+
+def _works_here(record: RankRecord) -> bool:
+    """Whether the process of a record lives on this host; of another host's nobody can tell, and it is believed."""
+    import psutil
+
+    if record.coordinates.host not in (None, socket.gethostname()):
+        return True
+    return record.pid is not None and psutil.pid_exists(record.pid)
 
 
 def require_folder(folder: Path) -> None:
@@ -159,27 +247,12 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}: {error.strerror or error}", hint="is the disk full?")
 
 
-class _MarkCounter:
-    """Counts marks in a file that passes by in chunks. No mark may lie within another."""
-
-    def __init__(self, marks: Sequence[bytes]) -> None:
-        self.found = 0
-        self._tails = dict.fromkeys(marks, b"")
-
-    def feed(self, chunk: bytes) -> None:
-        for mark, tail in self._tails.items():
-            seen = tail + chunk
-            self.found += seen.count(mark)
-            # One byte too short for a mark to be counted twice.
-            self._tails[mark] = seen[-(len(mark) - 1) :]
-
-
-def _compress(source: Path, target: Path, counters: Sequence[_MarkCounter]) -> None:
+def _compress(source: Path, target: Path, counter: EventCounter) -> None:
     """gzip level 1 by isal: 14 times faster than torch's own `.json.gz`, which is level 9 line by line."""
     from isal import igzip
 
     with source.open("rb") as reader, igzip.open(target, "wb", compresslevel=1) as writer:
         while chunk := reader.read(_CHUNK):
             writer.write(chunk)
-            for counter in counters:
-                counter.feed(chunk)
+            counter.feed(chunk)
+    counter.finish()

@@ -13,7 +13,7 @@ _P50 = "step.p50"
 _P99 = "step.p99"
 _PHASE = "phase."
 # The line of a run says what its tables would; `analyze` prints them.
-_WITHOUT_TABLES = frozenset({"run"})
+_WITHOUT_TABLES = frozenset({"run", "attach"})
 _TABLES_FIRST = frozenset({"merge", "sessions", "settings"})
 
 

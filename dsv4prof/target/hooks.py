@@ -7,7 +7,8 @@ attribute test and a shared null context.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from dsv4prof.model.annotation import format_annotation
@@ -39,21 +40,37 @@ class SpanPass:
         return self.calls.region(name) if self._looking else nullcontext()
 
 
+class Followed(Protocol):
+    """Whoever records steps, or phases where `by_phase`, and is told where they begin and end."""
+
+    by_phase: bool
+
+    @property
+    def recording(self) -> bool: ...
+    def begin_step(self, stage: object) -> None: ...
+    def end_step(self) -> None: ...
+
+
 class ProfilingHooks:
     """Step hooks that annotate while `annotate` is on and show spans to `spans` while that is set.
 
-    Each phase's graph decision is counted while annotating, so that a manifest can say what was captured and why not.
+    `followed`, while it is set, hears of every beginning and decides whether to annotate. Each phase's graph decision
+    is counted while annotating, so that a manifest can say what was captured and why not.
     """
 
     def __init__(self) -> None:
         self.annotate = False
         self.spans: SpanPass | None = None
+        self.followed: Followed | None = None
         self._nothing: AbstractContextManager[object] = nullcontext()
         self._gates: Counter[tuple[str, bool, str]] = Counter()
 
     def step(self, index: int, *, kind: str, requests: int, rows: int) -> AbstractContextManager[object]:
         if self.spans is not None:
             self.spans.begin_step(kind)
+        if self.followed is not None and not self.followed.by_phase:
+            self.followed.begin_step(kind)
+            self.annotate = self.followed.recording
         if not self.annotate:
             return self._nothing
         return _range(format_annotation("step", str(index), kind=kind, requests=requests, rows=rows))
@@ -61,11 +78,16 @@ class ProfilingHooks:
     def phase(
         self, phase: PhaseName, *, requests: int, rows: int, captured: bool, reason: str
     ) -> AbstractContextManager[object]:
-        if not self.annotate:
-            return self._nothing
-        self._gates[phase.value, captured, reason] += 1
-        graph = "captured" if captured else "eager"
-        return _range(format_annotation("phase", phase.value, requests=requests, rows=rows, graph=graph))
+        followed = self.followed if self.followed is not None and self.followed.by_phase else None
+        if followed is not None:
+            followed.begin_step(phase.value)
+            self.annotate = followed.recording
+        named = self._nothing
+        if self.annotate:
+            self._gates[phase.value, captured, reason] += 1
+            graph = "captured" if captured else "eager"
+            named = _range(format_annotation("phase", phase.value, requests=requests, rows=rows, graph=graph))
+        return _ended(followed, named) if followed is not None else named
 
     def span(self, name: str) -> AbstractContextManager[object]:
         if self.spans is not None:
@@ -87,6 +109,16 @@ class ProfilingHooks:
             else:
                 found[phase] = decision
         return found
+
+
+@contextmanager
+def _ended(followed: Followed, named: AbstractContextManager[object]) -> Iterator[None]:
+    """A followed phase: its window may close with it, after its name has."""
+    try:
+        with named:
+            yield
+    finally:
+        followed.end_step()
 
 
 def _range(name: str) -> AbstractContextManager[object]:

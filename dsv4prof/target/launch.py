@@ -13,9 +13,10 @@ import msgspec
 
 from dsv4prof.errors import InputError, InterruptedRunError, RankFailedError, UsageError
 from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, Session
+from dsv4prof.recorder.agreement import agree_on_session, forget_launch
+from dsv4prof.recorder.coordinates import coordinates_from
 from dsv4prof.recorder.sessions import assemble, create_session, record_of
 from dsv4prof.recorder.sink import write_record
-from dsv4prof.recorder.standalone import agree_on_session, coordinates_from, forget_launch
 from dsv4prof.target.control import StopControl, clear_stop, obey
 from dsv4prof.target.engine import check, check_rank, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause

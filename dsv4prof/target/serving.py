@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dsv4prof.model.session import CallSite, Outcome, Overhead, RankCoordinates
-from dsv4prof.recorder.backends.kineto import KinetoBackend
-from dsv4prof.recorder.manager import Recorder, State
+from dsv4prof.recorder.backends import Backend
+from dsv4prof.recorder.backends.compose import make_backend
+from dsv4prof.recorder.coordinates import trace_metadata
+from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.overhead import measure_overhead
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sink import RankSink
-from dsv4prof.recorder.standalone import trace_metadata
 from dsv4prof.target.control import RunInterruptedError
+from dsv4prof.target.following import FollowedPlan, follows_phases
 from dsv4prof.target.hooks import ProfilingHooks, SpanPass
 from dsv4prof.target.window import place_window
-from dsv4prof.target.workload import Pass, Workload
+from dsv4prof.target.workload import MadeStep, Pass, Workload
 
 Progress = Callable[[str], None]
 
@@ -67,7 +70,7 @@ class RankServing:
         finally:
             self._hooks.spans = None
         if plan is not None and spans is not None:
-            KinetoBackend(plan).warm_up()
+            self._maker(plan)().warm_up()
             self._note_calls(spans.calls.call_sites(), spans.steps)
 
     def _note_calls(self, sites: list[CallSite], steps: int) -> None:
@@ -79,31 +82,41 @@ class RankServing:
         return self._workload.serve_whole()
 
     def _serve_recorded(self, plan: RecordPlan, timed: Pass) -> None:
-        wait = place_window(plan, timed.kinds)
-        placed = msgspec.structs.replace(plan, wait=wait)
-        coordinates = self._sink.record.coordinates
-        backend = KinetoBackend(placed, metadata=trace_metadata(coordinates, self._sink.folder))
-        recorder = Recorder(placed, self._sink, backend)
-        passed = Pass()
-        waits = f"waiting {placed.first_step} steps, then " if placed.first_step else ""
-        self._progress(f"{waits}recording {placed.active} steps")
+        placed = plan
+        if not plan.stages and plan.start_step is None:
+            placed = msgspec.structs.replace(plan, wait=place_window(plan, timed.kinds))
+        recorder = Recorder(placed, self._sink, self._maker(placed), mark_steps=follows_phases(placed))
+        if placed.records(self._sink.record.coordinates):
+            recorder.arm(begin=False)
+        else:
+            recorder.skip()
+        self._progress(_intention(placed))
+        followed = FollowedPlan(placed, recorder)
+        profiled: list[MadeStep] = []
         try:
             with recorder:
-                self._hooks.annotate = recorder.state is State.RECORDING
-                for _ in self._workload.serve_forever(passed):
-                    recorder.step()
-                    self._hooks.annotate = recorder.state is State.RECORDING
-                    if recorder.state is State.RELEASED:
-                        break
+                self._hooks.followed = followed
+                self._serve_followed(followed, profiled, patience=2 * len(timed.steps))
         finally:
+            self._hooks.followed = None
             self._hooks.annotate = False
-            self._sink.update(facts=self._all_facts(), overhead=self._overhead(timed, passed, placed))
+            self._sink.update(facts=self._all_facts(), overhead=_overhead(timed, profiled))
 
-    def _overhead(self, timed: Pass, passed: Pass, plan: RecordPlan) -> Overhead:
-        window = passed.steps[plan.first_step : plan.end_step]
-        return measure_overhead(
-            [step.timing(profiled=False) for step in timed.steps] + [step.timing(profiled=True) for step in window]
-        )
+    def _serve_followed(self, followed: FollowedPlan, profiled: list[MadeStep], *, patience: int) -> None:
+        """Serve until the plan is over, or no window was open for `patience` steps: a stage may never come."""
+        quiet = 0
+        for step in self._workload.serve_forever(Pass()):
+            if self._hooks.annotate and not followed.by_phase:
+                profiled.append(step)
+            quiet = 0 if followed.window is not None else quiet + 1
+            if not followed.by_phase:
+                followed.end_step()
+            if followed.finished or quiet > patience:
+                return
+
+    def _maker(self, plan: RecordPlan) -> Callable[[], Backend]:
+        metadata = trace_metadata(self._sink.record.coordinates, self._sink.folder)
+        return partial(make_backend, plan, metadata=metadata)
 
     def _all_facts(self) -> dict[str, Any]:
         served = self._timed.facts() if self._timed is not None else {}
@@ -123,3 +136,20 @@ def rank_sink(folder: Path, coordinates: RankCoordinates) -> RankSink:
     sink = RankSink(folder, coordinates)
     sink.update()
     return sink
+
+
+def _overhead(timed: Pass, profiled: list[MadeStep]) -> Overhead:
+    return measure_overhead(
+        [step.timing(profiled=False) for step in timed.steps] + [step.timing(profiled=True) for step in profiled]
+    )
+
+
+def _intention(plan: RecordPlan) -> str:
+    """What is about to be recorded, in words."""
+    if plan.stages:
+        stages = ", ".join(stage.value for stage in plan.stages)
+        return f"recording {'a phase' if follows_phases(plan) else f'{plan.active} steps'} each of {stages}"
+    first = plan.first_step if plan.start_step is None else plan.start_step
+    waits = f"waiting {first} steps, then " if first else ""
+    again = f", {plan.windows} times" if plan.windows > 1 else ""
+    return f"{waits}recording {plan.active} steps{again}"

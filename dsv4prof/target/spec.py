@@ -56,6 +56,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{field} is {getattr(self, field)}", hint="give 1 or more")
             if getattr(self, field) > _MOST.get(field, getattr(self, field)):
                 raise UsageError(f"{field} is {getattr(self, field)}", hint=f"give {_MOST[field]} or less")
+        if self.profile:
+            self._check_plan()
         if self.device not in DEVICES:
             raise UsageError(f"device {self.device!r} is unknown", hint="one of " + ", ".join(DEVICES))
         if self.threads is not None and self.threads < 1:
@@ -66,6 +68,21 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port {self.port} is not between 0 and 65535", hint="0 picks a free port")
+
+    def _check_plan(self) -> None:
+        """What is possible in general and not in this run."""
+        if self.plan.active is None:
+            raise UsageError("a run has to know how many steps to record", hint="give the plan active steps")
+        absent = [rank for rank in self.plan.ranks if isinstance(rank, int) and rank >= self.tp]
+        if absent:
+            raise UsageError(
+                f"the plan records rank {absent[0]}, and the run has {self.tp} ranks", hint="ranks count from 0"
+            )
+        gpu_only = {"gpu", "mem", "cuda_profiler", "rpd", "rocprof"} & set(self.plan.sources)
+        if self.device == "cpu" and gpu_only:
+            raise UsageError(
+                f"a run on the CPU has no {sorted(gpu_only)[0]} activity", hint="give --device cuda or hip, or leave it"
+            )
 
     def threads_of_a_rank(self) -> int:
         """How many threads torch gets in each rank on this machine."""

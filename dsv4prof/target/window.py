@@ -25,11 +25,12 @@ def place_window(plan: RecordPlan, kinds: Sequence[str]) -> int:
                 hint="wait for fewer steps, or serve more requests or tokens",
             )
         return plan.wait
-    wanted = max(1, plan.active // _PREFILL_SHARE)
-    starts = range(plan.warmup, max(plan.warmup, len(kinds) - plan.active) + 1)
+    active = plan.active if plan.active is not None else len(kinds)
+    wanted = max(1, active // _PREFILL_SHARE)
+    starts = range(plan.warmup, max(plan.warmup, len(kinds) - active) + 1)
 
     def distance(start: int) -> tuple[bool, int]:
-        window = kinds[start : start + plan.active]
+        window = kinds[start : start + active]
         prefill = window.count("prefill")
         return prefill in (0, len(window)), abs(prefill - wanted)
 

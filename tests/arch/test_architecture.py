@@ -38,7 +38,14 @@ def test_import_of_the_package_loads_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["merge", "nowhere"], ["analyze", "nowhere"], ["sessions", "list"], ["sessions", "show", "nowhere"]]
+    "command",
+    [
+        ["merge", "nowhere"],
+        ["analyze", "nowhere"],
+        ["attach", "http://127.0.0.1:9"],
+        ["sessions", "list"],
+        ["sessions", "show", "nowhere"],
+    ],
 )
 def test_commands_without_torch_do_not_import_it(command: list[str]) -> None:
     loaded = _modules_after(

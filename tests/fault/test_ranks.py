@@ -53,7 +53,7 @@ class Leader:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.process.communicate()
             for folder in self.root.glob("*"):
-                if all(self.record(rank, folder).get("first_step") is not None for rank in (0, 1)):
+                if all(self.record(rank, folder).get("windows") for rank in (0, 1)):
                     time.sleep(0.5)
                     return folder
             time.sleep(0.05)
@@ -110,13 +110,14 @@ def test_a_killed_rank_is_named_and_the_other_keeps_its_trace(leader: Leader, vi
     assert manifest["outcome"] == "incomplete"
     assert ranks[victim]["outcome"] == "incomplete"
     assert "SIGKILL" in ranks[victim]["reason"]
-    assert ranks[victim]["trace"] is None
+    assert [window["trace"] for window in ranks[victim]["windows"]] in ([], [None])
     survivor = ranks[1 - victim]
     assert survivor["outcome"] == "incomplete"
     assert "lost the other ranks" in survivor["reason"]
-    assert survivor["steps"] > 0
-    assert (leader.folder / survivor["trace"]).stat().st_size == survivor["trace_bytes"]
-    assert survivor["release"]["freed"]
+    (window,) = survivor["windows"]
+    assert window["steps"] > 0
+    assert (leader.folder / window["trace"]).stat().st_size == window["trace_bytes"]
+    assert window["release"]["freed"]
     assert f"rank {victim}: " in manifest["reason"]
     assert hidden_files(leader.folder) == []
 
@@ -135,11 +136,12 @@ def test_an_interrupt_ends_all_ranks_after_the_same_step(leader: Leader, number:
     manifest = leader.manifest()
     assert {rank["outcome"] for rank in manifest["ranks"]} == {"incomplete"}
     assert {rank["reason"] for rank in manifest["ranks"]} == {"interrupted by Ctrl-C"}
-    assert len({rank["steps"] for rank in manifest["ranks"]}) == 1
-    assert manifest["ranks"][0]["steps"] > 0
-    for rank in manifest["ranks"]:
-        assert (leader.folder / rank["trace"]).stat().st_size == rank["trace_bytes"]
-        assert rank["overhead"]["profiled_steps"] == rank["steps"]
+    windows = [rank["windows"][0] for rank in manifest["ranks"]]
+    assert len({window["steps"] for window in windows}) == 1
+    assert windows[0]["steps"] > 0
+    for rank, window in zip(manifest["ranks"], windows, strict=True):
+        assert (leader.folder / window["trace"]).stat().st_size == window["trace_bytes"]
+        assert rank["overhead"]["profiled_steps"] == window["steps"]
     assert hidden_files(leader.folder) == []
     assert gone_within(5, pids)
 

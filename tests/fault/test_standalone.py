@@ -90,7 +90,7 @@ except Dsv4profError as error:
     folder = only_session(tmp_path)
     assert not (folder / "rank0.trace.json.gz").exists()
     assert list(folder.glob(".*")) == []
-    assert record_of(folder)["outcome"] == "incomplete"
+    assert record_of(folder)["outcome"] == "failed"
 
 
 def test_a_kill_in_the_middle_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ with record(PLAN, root=root):
     assert "KEPT" in err
     folder = only_session(tmp_path)
     assert (folder / "rank0.trace.json.gz").exists()
-    assert not record_of(folder)["release"]["freed"]
+    assert not record_of(folder)["windows"][0]["release"]["freed"]
 
 
 def test_a_recording_that_cannot_begin_leaves_no_session(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
 @pytest.mark.parametrize(
     ("body", "outcome"),
     [
-        ("thread = threading.Thread(target=work); thread.start(); thread.join()", "incomplete"),
-        ("time.sleep(0.01)", "incomplete"),
+        ("thread = threading.Thread(target=work); thread.start(); thread.join()", "failed"),
+        ("time.sleep(0.01)", "failed"),
         ("thread = threading.Thread(target=work); thread.start(); thread.join(); work()", "complete"),
     ],
     ids=["other thread", "nothing", "both"],
@@ -160,7 +160,7 @@ def test_a_trace_without_any_operator_is_not_called_complete(
     folder = only_session(tmp_path)
     assert (folder / "rank0.trace.json.gz").exists()
     assert record_of(folder)["outcome"] == outcome
-    assert ("recording is per thread" in (record_of(folder)["reason"] or "")) == (outcome == "incomplete")
+    assert ("recording is per thread" in (record_of(folder)["reason"] or "")) == (outcome == "failed")
 
 
 @pytest.mark.parametrize(

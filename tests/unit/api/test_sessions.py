@@ -15,7 +15,7 @@ import pytest
 
 from dsv4prof.api import analyze, sessions_list, sessions_prune, sessions_show
 from dsv4prof.errors import InputError
-from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankCoordinates, RankRecord
+from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankCoordinates, RankRecord, WindowRecord
 from dsv4prof.recorder.sessions import assemble, create_session, open_session
 from dsv4prof.recorder.sink import write_record
 from dsv4prof.report import render
@@ -26,7 +26,8 @@ def make(root: Path, **changes: Any) -> Path:
     """A whole session of one rank."""
     folder = create_session(root, name="n", world_size=1, settings={"tp": [1, "--tp"]})
     trace = write(folder / "rank0.trace.json", document([op("aten::add", 0, 5)], rank=0, world=1))
-    fields = {"outcome": Outcome.COMPLETE, "steps": 1, "trace": trace.name, **changes}
+    window = WindowRecord(steps=1, trace=changes.pop("trace", trace.name))
+    fields = {"outcome": Outcome.COMPLETE, "windows": [window], **changes}
     write_record(folder, RankRecord(coordinates=RankCoordinates(rank=0, world_size=1), **fields))
     assemble(folder)
     return folder

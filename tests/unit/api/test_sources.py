@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsv4prof.api import analyze, merge
-from dsv4prof.model.session import CallSite, Outcome, RankCoordinates, RankRecord
+from dsv4prof.model.session import CallSite, Outcome, RankCoordinates, RankRecord, WindowRecord
 from dsv4prof.recorder.sessions import assemble, create_session
 from dsv4prof.recorder.sink import write_record
 from traces import document, note, op, write
@@ -31,7 +31,12 @@ def session(tmp_path: Path) -> Path:
         here = RankCoordinates(rank=rank, world_size=2)
         write_record(
             folder,
-            RankRecord(coordinates=here, outcome=Outcome.COMPLETE, steps=1, trace=trace.name, call_sites=[site]),
+            RankRecord(
+                coordinates=here,
+                outcome=Outcome.COMPLETE,
+                windows=[WindowRecord(steps=1, trace=trace.name)],
+                call_sites=[site],
+            ),
         )
     assemble(folder)
     merge([str(folder)])

@@ -21,7 +21,7 @@ from dsv4prof.recorder.holders import frozen_by_the_program  # noqa: E402
 from dsv4prof.recorder.manager import Recorder  # noqa: E402
 from dsv4prof.recorder.plan import RecordPlan  # noqa: E402
 from dsv4prof.recorder.process import holder  # noqa: E402
-from dsv4prof.recorder.sink import RankSink  # noqa: E402
+from dsv4prof.recorder.sink import RankSink, WindowSink  # noqa: E402
 
 HELD: list[Any] = []
 
@@ -35,10 +35,18 @@ def _clean() -> Iterator[None]:
     gc.collect()
 
 
-def recorder_in(folder: Path, plan: RecordPlan | None = None, rank: int = 0) -> tuple[Recorder, KinetoBackend]:
+def recorder_in(
+    folder: Path, plan: RecordPlan | None = None, rank: int = 0, *, mark_steps: bool = False
+) -> tuple[Recorder, list[KinetoBackend]]:
+    """A recorder, and the backends that it makes: the last one is the open window's."""
     plan = plan or RecordPlan(with_stack=False)
-    backend = KinetoBackend(plan, metadata={"rank": rank})
-    return Recorder(plan, RankSink(folder, RankCoordinates(rank=rank)), backend), backend
+    made: list[KinetoBackend] = []
+
+    def make() -> KinetoBackend:
+        made.append(KinetoBackend(plan, metadata={"rank": rank}))
+        return made[-1]
+
+    return Recorder(plan, RankSink(folder, RankCoordinates(rank=rank)), make, mark_steps=mark_steps), made
 
 
 def work() -> None:
@@ -46,8 +54,12 @@ def work() -> None:
 
 
 def events_of(recorder: Recorder) -> list[dict[str, Any]]:
+    return trace_of(recorder)["traceEvents"]
+
+
+def trace_of(recorder: Recorder) -> dict[str, Any]:
     assert recorder.record.trace is not None
-    return json.loads(gzip.decompress((recorder._sink.trace_path).read_bytes()))["traceEvents"]
+    return json.loads(gzip.decompress((recorder._sink.folder / recorder.record.trace).read_bytes()))
 
 
 def test_the_trace_holds_the_window_and_only_it(tmp_path: Path) -> None:
@@ -62,7 +74,7 @@ def test_the_trace_holds_the_window_and_only_it(tmp_path: Path) -> None:
     assert not {"step0", "step1", "step4", "step5"} & names
     assert any("test_kineto.py" in str(name) for name in names), "stacks are on by default"
     assert recorder.record.events == len(events_of(recorder))
-    assert recorder.record.clock is not None
+    assert recorder.record.windows[0].clock is not None
 
 
 def marks_of(recorder: Recorder) -> list[tuple[str, int]]:
@@ -88,13 +100,7 @@ def marks_of(recorder: Recorder) -> list[tuple[str, int]]:
 def test_every_finished_step_is_named_and_nothing_else(
     tmp_path: Path, plan: dict[str, int], steps: int, expected: list[tuple[str, int]]
 ) -> None:
-    _, backend = recorder_in(tmp_path)
-    recorder = Recorder(
-        RecordPlan(with_stack=False, **plan),
-        RankSink(tmp_path, RankCoordinates(rank=0)),
-        backend,
-        mark_steps=True,
-    )
+    recorder, _ = recorder_in(tmp_path, RecordPlan(with_stack=False, **plan), mark_steps=True)
     with recorder:
         for _ in range(max(1, steps)):
             work()
@@ -105,10 +111,7 @@ def test_every_finished_step_is_named_and_nothing_else(
 
 
 def test_a_step_that_was_broken_off_is_no_step(tmp_path: Path) -> None:
-    _, backend = recorder_in(tmp_path)
-    recorder = Recorder(
-        RecordPlan(with_stack=False), RankSink(tmp_path, RankCoordinates(rank=0)), backend, mark_steps=True
-    )
+    recorder, _ = recorder_in(tmp_path, mark_steps=True)
     with pytest.raises(ValueError, match="boom"), recorder:
         work()
         recorder.step()
@@ -129,8 +132,8 @@ def test_metadata_names_the_rank(tmp_path: Path) -> None:
     recorder, _ = recorder_in(tmp_path, rank=3)
     with recorder:
         work()
-    assert recorder._sink.trace_path.name == "rank3.trace.json.gz"
-    assert json.loads(gzip.decompress(recorder._sink.trace_path.read_bytes()))["dsv4prof_rank"] == {"rank": 3}
+    assert recorder.record.trace == "rank3.trace.json.gz"
+    assert trace_of(recorder)["dsv4prof_rank"] == {"rank": 3}
 
 
 def test_what_the_interpreter_froze_itself_is_no_frozen_heap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +146,10 @@ def test_what_the_interpreter_froze_itself_is_no_frozen_heap(monkeypatch: pytest
 
 @pytest.mark.parametrize("collector", ["enabled", "disabled", "frozen"])
 def test_the_profiler_is_gone_when_release_returns(tmp_path: Path, collector: str) -> None:
-    recorder, backend = recorder_in(tmp_path)
+    recorder, made = recorder_in(tmp_path)
     recorder.arm()
     work()
-    assert backend._profiler is not None
+    assert made[-1]._profiler is not None
     if collector == "disabled":
         gc.disable()
     if collector == "frozen":
@@ -183,9 +186,9 @@ def test_plain_torch_leaves_the_profiler_alive() -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_holder_is_named(tmp_path: Path, frozen: bool) -> None:
     pytest.importorskip("objgraph")
-    recorder, backend = recorder_in(tmp_path)
+    recorder, made = recorder_in(tmp_path)
     recorder.arm()
-    HELD.append({"kept": backend._profiler})
+    HELD.append({"kept": made[-1]._profiler})
     if frozen:
         gc.freeze()
     try:
@@ -204,9 +207,9 @@ def test_a_holder_is_named(tmp_path: Path, frozen: bool) -> None:
 
 
 def test_a_local_variable_that_holds_is_named(tmp_path: Path) -> None:
-    recorder, backend = recorder_in(tmp_path)
+    recorder, made = recorder_in(tmp_path)
     recorder.arm()
-    backend_profiler = backend._profiler
+    backend_profiler = made[-1]._profiler
     recorder.stop()
     assert recorder.proof is not None
     (holder,) = recorder.proof.holders
@@ -268,20 +271,21 @@ def test_a_foreign_profiler_that_starts_while_waiting_ends_ours_clearly(tmp_path
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         recorder.step()
         work()
+    assert recorder.wait(30)
     assert isinstance(recorder.failure, LifetimeError)
     assert "another torch profiler" in (recorder.record.reason or "")
-    assert recorder.record.outcome is Outcome.INCOMPLETE
+    assert recorder.record.outcome is Outcome.FAILED
     assert not torch.autograd._profiler_enabled()
 
 
 def test_torch_failing_in_silence_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder, _ = recorder_in(tmp_path)
-    monkeypatch.setattr(recorder._sink, "json_path", lambda: tmp_path / "gone" / "x.json")
+    monkeypatch.setattr(WindowSink, "json_path", tmp_path / "gone" / "x.json")
     recorder.arm()
     work()
-    with pytest.raises(OutputError, match="no file was written"):
+    with pytest.raises(OutputError, match="torch wrote no trace: is the folder gone or the disk full"):
         recorder.stop()
-    assert recorder.record.outcome is Outcome.INCOMPLETE
+    assert recorder.record.outcome is Outcome.FAILED
     assert recorder.proof is not None
     assert recorder.proof.freed
 

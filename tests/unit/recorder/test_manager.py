@@ -5,65 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import weakref
 from pathlib import Path
 
 import pytest
 
 from dsv4prof.errors import LifetimeError, OutputError, UsageError
 from dsv4prof.model.session import Outcome, RankCoordinates
-from dsv4prof.recorder.backends import Remains
-from dsv4prof.recorder.manager import Recorder, State
+from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.process import holder, yield_claim
 from dsv4prof.recorder.sessions import record_of
 from dsv4prof.recorder.sink import RankSink
 from dsv4prof.recorder.standalone import require_freed
-
-
-class Thing:
-    """Stands for a profiler: something that can be kept alive."""
-
-
-class FakeBackend:
-    """Writes a small trace and notes what was asked of it."""
-
-    def __init__(self, *, export_error: Exception | None = None, stop_error: Exception | None = None) -> None:
-        self.calls: list[str] = []
-        self.thing: Thing | None = Thing()
-        self.export_error = export_error
-        self.stop_error = stop_error
-
-    def warm_up(self) -> None:
-        self.calls.append("warm_up")
-
-    def prepare(self) -> None:
-        self.calls.append("prepare")
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def mark(self, step: int | None) -> None:
-        self.calls.append(f"mark {step}")
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-        if self.stop_error is not None:
-            raise self.stop_error
-
-    def export(self, path: Path) -> None:
-        self.calls.append("export")
-        path.write_text('{"traceEvents": [{"ph": "X", "cat": "cpu_op"}, {"ph": "M"}]}')
-        if self.export_error is not None:
-            raise self.export_error
-
-    def abandon(self) -> None:
-        self.calls.append("abandon")
-
-    def release(self) -> list[Remains]:
-        self.calls.append("release")
-        thing, self.thing = self.thing, None
-        return [Remains("thing", weakref.ref(thing))] if thing is not None else []
+from dsv4prof.recorder.states import State
+from fake_backend import FakeBackend, making, trace_of
 
 
 @pytest.fixture
@@ -72,11 +27,13 @@ def sink(tmp_path: Path) -> RankSink:
 
 
 def states_of(sink: RankSink, backend: FakeBackend, plan: RecordPlan, steps: int) -> list[State]:
-    recorder = Recorder(plan, sink, backend)
+    recorder = Recorder(plan, sink, making(backend))
     recorder.arm()
     seen = [recorder.state]
     for _ in range(steps):
         recorder.step()
+        if recorder.state is State.EXPORTING:
+            assert recorder.wait(10)
         seen.append(recorder.state)
     recorder.release()
     return seen
@@ -89,7 +46,7 @@ def test_a_window_opens_and_closes_at_the_planned_steps(sink: RankSink) -> None:
     assert backend.calls == ["warm_up", "prepare", "start", "stop", "export", "release"]
     assert (sink.record.first_step, sink.record.steps, sink.record.outcome) == (2, 2, Outcome.COMPLETE)
     assert sink.record.events == 2
-    assert json.loads(gzip.decompress(sink.trace_path.read_bytes()))["traceEvents"]
+    assert json.loads(gzip.decompress(trace_of(sink).read_bytes()))["traceEvents"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +61,7 @@ def test_a_window_opens_and_closes_at_the_planned_steps(sink: RankSink) -> None:
     ],
 )
 def test_illegal_moves_have_a_sentence(sink: RankSink, moves: list[str], words: str) -> None:
-    recorder = Recorder(RecordPlan(), sink, FakeBackend())
+    recorder = Recorder(RecordPlan(), sink, making(FakeBackend()))
     *legal, illegal = moves
     for move in legal:
         getattr(recorder, move)()
@@ -115,20 +72,20 @@ def test_illegal_moves_have_a_sentence(sink: RankSink, moves: list[str], words: 
 
 
 def test_a_second_stop_leaves_the_first_trace_alone(sink: RankSink) -> None:
-    recorder = Recorder(RecordPlan(), sink, FakeBackend())
+    recorder = Recorder(RecordPlan(), sink, making(FakeBackend()))
     recorder.arm()
     recorder.stop()
-    before = sink.trace_path.read_bytes()
+    before = trace_of(sink).read_bytes()
     with pytest.raises(LifetimeError):
         recorder.stop()
-    assert sink.trace_path.read_bytes() == before
+    assert trace_of(sink).read_bytes() == before
     assert sink.record.outcome is Outcome.COMPLETE
 
 
 def test_stop_on_another_thread_is_refused_and_a_request_is_obeyed(sink: RankSink) -> None:
     backend = FakeBackend()
     errors: list[Exception] = []
-    recorder = Recorder(RecordPlan(active=100), sink, backend)
+    recorder = Recorder(RecordPlan(active=100), sink, making(backend))
     recorder.arm()
 
     def elsewhere() -> None:
@@ -144,9 +101,9 @@ def test_stop_on_another_thread_is_refused_and_a_request_is_obeyed(sink: RankSin
     assert "another thread" in str(errors[0])
     assert recorder.state is State.RECORDING
     recorder.step()
-    assert recorder.state is State.RELEASED
+    assert recorder.wait(10)
     assert (sink.record.outcome, sink.record.reason) == (Outcome.INCOMPLETE, "asked by another thread")
-    assert sink.trace_path.exists()
+    assert trace_of(sink).exists()
 
 
 @pytest.mark.parametrize("where", ["stop_error", "export_error"])
@@ -155,34 +112,35 @@ def test_a_failing_export_never_skips_release_nor_reaches_the_step(
     sink: RankSink, where: str, error: Exception
 ) -> None:
     backend = FakeBackend(**{where: error})
-    recorder = Recorder(RecordPlan(active=1), sink, backend)
+    recorder = Recorder(RecordPlan(active=1), sink, making(backend))
     recorder.arm()
     recorder.step()
+    assert recorder.wait(10)
     assert recorder.state is State.RELEASED
     assert backend.calls[-1] == "release"
     assert recorder.proof is not None
     assert recorder.proof.freed
-    assert sink.record.outcome is Outcome.INCOMPLETE
+    assert sink.record.outcome is Outcome.FAILED
     assert str(error) in (sink.record.reason or "")
     assert recorder.failure is not None
     assert list(sink.folder.glob(".*")) == [], "no temporary file is left"
-    assert not sink.trace_path.exists()
+    assert not trace_of(sink).exists()
 
 
 def test_the_block_raises_what_went_wrong_unless_it_raised_itself(sink: RankSink) -> None:
-    full = OutputError("disk full")
-    with pytest.raises(OutputError, match="disk full"), Recorder(RecordPlan(), sink, FakeBackend(export_error=full)):
+    full = making(FakeBackend(export_error=OutputError("disk full")))
+    with pytest.raises(OutputError, match="disk full"), Recorder(RecordPlan(), sink, full):
         pass
-    with pytest.raises(ZeroDivisionError), Recorder(RecordPlan(), sink, FakeBackend(export_error=full)):
+    with pytest.raises(ZeroDivisionError), Recorder(RecordPlan(), sink, full):
         raise ZeroDivisionError
     assert holder() is None
 
 
 def test_an_exception_in_the_block_saves_the_trace_and_says_so(sink: RankSink) -> None:
-    with pytest.raises(ValueError, match="boom"), Recorder(RecordPlan(), sink, FakeBackend()) as recorder:
+    with pytest.raises(ValueError, match="boom"), Recorder(RecordPlan(), sink, making(FakeBackend())) as recorder:
         recorder.step()
         raise ValueError("boom")
-    assert sink.trace_path.exists()
+    assert trace_of(sink).exists()
     assert sink.record.outcome is Outcome.INCOMPLETE
     assert "ValueError: boom" in (sink.record.reason or "")
     assert sink.record.steps == 1
@@ -206,7 +164,7 @@ class SpeechlessError(Exception):
 def test_no_exception_of_the_program_is_too_odd_to_be_recorded(
     sink: RankSink, error: Exception, words: str
 ) -> None:
-    recorder = Recorder(RecordPlan(), sink, FakeBackend())
+    recorder = Recorder(RecordPlan(), sink, making(FakeBackend()))
     with pytest.raises(type(error)) as caught, recorder:
         raise error
     assert caught.value is error
@@ -219,17 +177,17 @@ def test_no_exception_of_the_program_is_too_odd_to_be_recorded(
 
 
 def test_a_block_that_ends_before_its_window_says_so(sink: RankSink) -> None:
-    with Recorder(RecordPlan(wait=5), sink, FakeBackend()) as recorder:
+    with Recorder(RecordPlan(wait=5), sink, making(FakeBackend())) as recorder:
         recorder.step()
     assert sink.record.outcome is Outcome.INCOMPLETE
     assert "never opened" in (sink.record.reason or "")
-    assert not sink.trace_path.exists()
+    assert not trace_of(sink).exists()
 
 
 def test_two_recorders_at_once_are_refused_and_the_first_goes_on(sink: RankSink, tmp_path: Path) -> None:
-    first = Recorder(RecordPlan(), sink, FakeBackend())
+    first = Recorder(RecordPlan(), sink, making(FakeBackend()))
     first.arm()
-    second = Recorder(RecordPlan(), RankSink(tmp_path, RankCoordinates(rank=1)), FakeBackend())
+    second = Recorder(RecordPlan(), RankSink(tmp_path, RankCoordinates(rank=1)), making(FakeBackend()))
     with pytest.raises(LifetimeError, match="another recorder"):
         second.arm()
     assert first.state is State.RECORDING
@@ -241,7 +199,7 @@ def test_two_recorders_at_once_are_refused_and_the_first_goes_on(sink: RankSink,
 def test_release_is_idempotent_and_a_held_profiler_is_loud(sink: RankSink) -> None:
     backend = FakeBackend()
     held = backend.thing
-    with Recorder(RecordPlan(), sink, backend) as recorder:
+    with Recorder(RecordPlan(), sink, making(backend)) as recorder:
         pass
     with pytest.raises(LifetimeError, match="still alive") as caught:
         require_freed(recorder)
@@ -254,9 +212,9 @@ def test_release_is_idempotent_and_a_held_profiler_is_loud(sink: RankSink) -> No
 
 
 def test_an_earlier_trace_is_never_overwritten(sink: RankSink) -> None:
-    sink.trace_path.write_bytes(b"earlier")
+    trace_of(sink).write_bytes(b"earlier")
     backend = FakeBackend()
-    recorder = Recorder(RecordPlan(), sink, backend)
+    recorder = Recorder(RecordPlan(), sink, making(backend))
     with pytest.raises(OutputError, match="exists already"):
         recorder.arm()
     assert backend.calls == []
@@ -265,7 +223,7 @@ def test_an_earlier_trace_is_never_overwritten(sink: RankSink) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", [{"wait": -1}, {"warmup": -1}, {"active": 0}, {"activities": "gpu"}], ids=lambda plan: next(iter(plan))
+    "plan", [{"wait": -1}, {"warmup": -1}, {"active": 0}, {"activities": "tpu"}], ids=lambda plan: next(iter(plan))
 )
 def test_impossible_plans_are_refused_when_made(plan: dict[str, object]) -> None:
     with pytest.raises(UsageError) as caught:
@@ -275,7 +233,7 @@ def test_impossible_plans_are_refused_when_made(plan: dict[str, object]) -> None
 
 def test_the_child_of_a_fork_leaves_the_recording_to_its_parent(sink: RankSink) -> None:
     backend = FakeBackend()
-    recorder = Recorder(RecordPlan(), sink, backend)
+    recorder = Recorder(RecordPlan(), sink, making(backend))
     with recorder:
         written = (sink.folder / "rank0.json").read_bytes()
         recorder.abandon()
@@ -284,5 +242,5 @@ def test_the_child_of_a_fork_leaves_the_recording_to_its_parent(sink: RankSink) 
         backend.thing = None
     assert backend.calls == ["warm_up", "prepare", "start", "abandon"]
     assert (sink.folder / "rank0.json").read_bytes() == written
-    assert not sink.trace_path.exists()
+    assert not trace_of(sink).exists()
     yield_claim(recorder)

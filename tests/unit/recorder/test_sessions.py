@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -151,26 +150,12 @@ def test_names_carry_every_coordinate_that_the_rank_does_not_tell() -> None:
 def test_what_a_rank_says_is_on_disk_at_once(tmp_path: Path) -> None:
     folder = make(tmp_path)
     sink = RankSink(folder, RankCoordinates(rank=0, world_size=1))
-    sink.update(first_step=4)
+    sink.window("").update(first_step=4)
     assert open_session(folder).ranks[0].first_step == 4
-    sink.update(outcome=Outcome.COMPLETE, steps=2)
+    sink.window("").update(steps=2)
+    sink.update(outcome=Outcome.COMPLETE)
     assert open_session(folder).outcome is Outcome.COMPLETE
     assert open_session(folder).ranks[0].first_step == 4
-
-
-@pytest.mark.parametrize("space", ["", " "], ids=["python exporter", "kineto"])
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-def test_events_and_work_are_counted_in_either_way_of_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: str, chunk: int
-) -> None:
-    monkeypatch.setattr("dsv4prof.recorder.sink._CHUNK", chunk)
-    categories = ["cpu_op", "kernel", "python_function", "cpu_op", 'cpu_op", "ph": "X']
-    events = [{"ph": "X", "cat": category, "name": '"ph": "X"'} for category in categories]
-    exported = tmp_path / "exported.json"
-    exported.write_text(json.dumps({"traceEvents": events}, separators=("," + space, ":" + space)))
-    sink = RankSink(tmp_path, RankCoordinates(rank=0))
-    assert sink.store_trace(exported) == 3
-    assert sink.record.events == 5
 
 
 def test_reading_sessions_needs_no_torch() -> None:

@@ -1,0 +1,136 @@
+"""`dsv4prof attach`: profile a running server by its URL, collect every rank's file, merge and report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsv4prof.cli import console
+from dsv4prof.cli.help import add
+from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
+
+if TYPE_CHECKING:
+    from dsv4prof.recorder.plan import RecordPlan
+
+NAMES = ("stack", "shapes", "name", "sessions_dir", "format", "fail_on")
+
+
+def register(app: typer.Typer) -> None:
+    add(
+        app,
+        "attach",
+        attach,
+        "dsv4prof attach http://127.0.0.1:30000 --steps 24",
+        "dsv4prof attach http://127.0.0.1:30000 --seconds 5 --load none",
+    )
+
+
+def attach(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, for example http://127.0.0.1:30000")],
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", help="Steps to record; default: --seconds")
+    ] = None,
+    start_step: Annotated[
+        int | None, typer.Option("--start-step", metavar="N", help="First step, as the server counts them")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="X", help="Without --steps: how long [3]")] = 3.0,
+    by_stage: Annotated[bool, typer.Option("--by-stage", help="A window for prefill, one for decode")] = False,
+    stages: Annotated[str | None, typer.Option("--stages", metavar="NAMES", help="Only these: prefill,decode")] = None,
+    activities: Annotated[
+        str, typer.Option("--activities", metavar="NAMES", help="Such as cpu+gpu or cpu [auto]")
+    ] = "auto",
+    stack: Annotated[bool | None, setting("stack")] = None,
+    shapes: Annotated[bool | None, setting("shapes")] = None,
+    load: Annotated[
+        str, typer.Option("--load", metavar="NAME", help="auto: requests if it is idle; none [auto]")
+    ] = "auto",
+    output_dir: Annotated[
+        str | None, typer.Option("--output-dir", metavar="HERE[:THERE]", help="A folder that both see")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option("--patience", metavar="X", help="Seconds to wait while nothing comes [60]")
+    ] = 60.0,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", metavar="KEY", help="The server's key; - reads it from stdin")
+    ] = None,
+    name: Annotated[str | None, setting("name")] = None,
+    sessions_dir: SessionsDir = None,
+    format: Format = None,
+    fail_on: FailOn = None,
+    show_settings: ShowSettings = False,
+) -> int:
+    """Profile a running server and report."""
+    given = {
+        "stack": stack,
+        "shapes": shapes,
+        "name": name,
+        "sessions_dir": sessions_dir,
+        "format": format,
+        "fail_on": fail_on,
+    }
+    chosen = choose(NAMES, given, show=show_settings)
+    from dsv4prof.api.attaching import attach as profile_server
+    from dsv4prof.target.remote.spec import AttachSpec
+
+    here, there = _folders(output_dir)
+    spec = AttachSpec(
+        url=url,
+        plan=_plan(
+            steps=steps,
+            start_step=start_step,
+            stages=stages or ("prefill,decode" if by_stage else ""),
+            activities=activities,
+            stack=chosen["stack"],
+            shapes=chosen["shapes"],
+        ),
+        seconds=seconds,
+        load=load,  # type: ignore[arg-type]
+        output_dir=here,
+        server_dir=there,
+        patience=patience,
+        root=Path(chosen["sessions_dir"]),
+        name=chosen["name"],
+        api_key=sys.stdin.readline().strip() if api_key == "-" else api_key,
+        settings=chosen.with_sources(),
+        command=_without_key(sys.argv),
+    )
+    report = profile_server(spec, fail_on=chosen["fail_on"], progress=console.note)
+    return console.emit(report, chosen["format"])
+
+
+def _plan(
+    *, steps: int | None, start_step: int | None, stages: str, activities: str, stack: bool, shapes: bool
+) -> RecordPlan:
+    from dsv4prof.recorder.plan import RecordPlan
+    from dsv4prof.recorder.stages import parse_stages
+
+    return RecordPlan(
+        active=steps,
+        start_step=start_step,
+        stages=parse_stages(word for word in stages.split(",") if word.strip()),
+        activities=activities,
+        with_stack=stack,
+        record_shapes=shapes,
+    )
+
+
+def _folders(given: str | None) -> tuple[Path | None, str | None]:
+    """`HERE:THERE`, as for a container's volume."""
+    if given is None:
+        return None, None
+    here, _, there = given.partition(":")
+    return Path(here).absolute(), there or None
+
+
+def _without_key(command: list[str]) -> list[str]:
+    """The manifest keeps the command; a key is nobody's business there."""
+    words = list(command)
+    for place, word in enumerate(words):
+        if word.startswith("--api-key="):
+            words[place] = "--api-key=..."
+        elif word == "--api-key" and place + 1 < len(words):
+            words[place + 1] = "..."
+    return words

@@ -1,0 +1,92 @@
+"""All ranks of one launch record into one session's folder.
+
+Who starts them can name it in DSV4PROF_SESSION; otherwise rank 0 makes it and the others on the same host learn of it
+through a small file named after their common parent process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dsv4prof.errors import InputError, OutputError
+from dsv4prof.model.session import MANIFEST_NAME, Outcome, RankCoordinates, Session
+from dsv4prof.recorder.atomic import write_atomic
+
+SESSION_VARIABLE = "DSV4PROF_SESSION"
+_AGREE_PATIENCE_S = 60.0
+_NOTE_PREFIX = ".launch-"
+_launches: dict[Path, int] = {}
+
+
+def agree_on_session(
+    me: RankCoordinates, root: Path, make: Callable[[], Path], *, given: Path | str | None = None
+) -> Path:
+    """One folder for all ranks of a launch: `given`, or DSV4PROF_SESSION, or the one that rank 0 now makes.
+
+    Raises InputError when the named folder is no session, OutputError when rank 0 is not heard of.
+    """
+    named = given or os.environ.get(SESSION_VARIABLE)
+    if named:
+        folder = Path(named).absolute()
+        if not (folder / MANIFEST_NAME).is_file():
+            raise InputError(
+                f"{folder} is no session: it has no {MANIFEST_NAME}", hint=f"unset {SESSION_VARIABLE} to make a new one"
+            )
+        return folder
+    if (me.world_size or 1) == 1:
+        return make().absolute()
+    note = _agreement(root)
+    if me.rank != 0:
+        return _await_folder(note, me)
+    folder = make().absolute()
+    _forget_past_launches(root)
+    write_atomic(note, str(folder).encode())
+    return folder
+
+
+def _agreement(root: Path) -> Path:
+    """One name for all ranks of one launch: their parent is torchrun's agent. Counted, for several recordings."""
+    import psutil
+
+    parent = os.getppid()
+    born = round(psutil.Process(parent).create_time() * 1000)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    _launches[root] = _launches.get(root, 0) + 1
+    return root / f"{_NOTE_PREFIX}{parent}-{born}-{restart}-{_launches[root]}"
+
+
+def forget_launch(folder: Path, session: Session) -> None:
+    """Every rank that has a record has read the note that led it here; whoever sees them all takes it away."""
+    if any(record.outcome is Outcome.MISSING for record in session.ranks):
+        return
+    for note in folder.parent.glob(f"{_NOTE_PREFIX}*"):
+        with suppress(FileNotFoundError):
+            if note.read_text() == str(folder):
+                note.unlink()
+
+
+def _forget_past_launches(root: Path) -> None:
+    """The note of a launch that died stays, but one whose agent is gone leads nobody anywhere."""
+    import psutil
+
+    for note in root.glob(f"{_NOTE_PREFIX}*"):
+        parent = note.name.removeprefix(_NOTE_PREFIX).split("-")[0]
+        if parent.isdecimal() and not psutil.pid_exists(int(parent)):
+            note.unlink(missing_ok=True)
+
+
+def _await_folder(note: Path, me: RankCoordinates) -> Path:
+    deadline = time.monotonic() + _AGREE_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            return Path(note.read_text())
+        except FileNotFoundError:
+            time.sleep(0.05)
+    raise OutputError(
+        f"rank {me.rank} heard nothing of rank 0's session in {_AGREE_PATIENCE_S:.0f} s",
+        hint=f"on several hosts make a session on shared storage and name it in {SESSION_VARIABLE}",
+    )

@@ -1,0 +1,26 @@
+"""What is optional is asked for by name, and its absence is one sentence that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsv4prof.errors import LifetimeError, MissingExtraError
+
+
+def import_torch() -> Any:
+    """torch, or one sentence that says what to install."""
+    try:
+        import torch
+        import torch.profiler
+    except ImportError as error:
+        raise MissingExtraError("torch", "engine", purpose="recording") from error
+    return torch
+
+
+def require_gpu(torch: Any, purpose: str) -> None:
+    """Raises LifetimeError where torch has no CUDA or HIP device: `purpose` begins the sentence."""
+    if not torch.cuda.is_available():
+        raise LifetimeError(
+            f"{purpose} need a CUDA or HIP device, and torch sees none here",
+            hint="record with activities='auto' or 'cpu'",
+        )

@@ -1,0 +1,399 @@
+"""A profiler for programs that run for days: started and stopped from outside, any number of times.
+
+Whoever asks is on another thread than the work (an HTTP handler, a signal), and a profiler started there would record
+nothing of it. So a request is only noted, and carried out by the working thread between two of its steps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
+from dsv4prof.model.session import EndedBy, Outcome, RankCoordinates
+from dsv4prof.recorder.agreement import forget_launch
+from dsv4prof.recorder.backends.compose import make_backend
+from dsv4prof.recorder.backends.kept import held_bytes
+from dsv4prof.recorder.coordinates import coordinates_from, trace_metadata
+from dsv4prof.recorder.manager import EXIT_PATIENCE_S, Recorder
+from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.sessions import DEFAULT_ROOT, assemble
+from dsv4prof.recorder.sink import RankSink
+from dsv4prof.recorder.starting import counted_from, session_folder
+from dsv4prof.recorder.states import State
+from dsv4prof.recorder.status import ControlledSession, ManagerStatus, SessionResult
+from dsv4prof.recorder.termination import Termination
+
+_FORKED = "this process was forked from the manager's, and its recordings are the parent's"
+
+
+class ProfilerManager:
+    """Holds a place for a profiler in a program's loop. It costs a test of one attribute a step while nothing is asked.
+
+    The loop calls `begin_step(stage)` (and `end_step()` where it may then be idle for long), or `step()` between two
+    steps where it knows no stages, and `poll()` while it is idle; the thread that does so is the working thread, and
+    none of these raises because of the profiler. `start` and `stop` may be called on any thread. Each start records one
+    session; the next one may start while the last is still being saved. As a context manager, or with `close`, it ends
+    what still records. Made on the main thread, it also turns a SIGTERM that nobody handles into an end that saves the
+    trace.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "server",
+        root: Path | str = DEFAULT_ROOT,
+        plan: RecordPlan | None = None,
+        coordinates: RankCoordinates | None = None,
+        working_thread: int | None = None,
+    ) -> None:
+        """`plan` is what `start()` and a signal record by default: by itself it is open-ended. `coordinates` are read
+        from RANK and WORLD_SIZE unless given. `working_thread` is its `threading.get_ident()`, for a program that
+        starts before its first step.
+        """
+        self.plan = plan or RecordPlan(active=None)
+        self._name = name
+        self._root = Path(root).absolute()
+        self._coordinates = coordinates or coordinates_from(os.environ)
+        self._thread = working_thread
+        self._lock = threading.RLock()
+        self._starting = threading.Lock()
+        self._session: ControlledSession | None = None
+        self._saving: list[ControlledSession] = []
+        self._last: SessionResult | None = None
+        self._total_steps = 0
+        self._attention = False
+        self._toggle = False
+        self._announces = False
+        self._strangers = False
+        self._process = os.getpid()
+        self._termination = Termination(self._save_for_termination)
+        atexit.register(self._at_exit)
+
+    def start(
+        self,
+        plan: RecordPlan | None = None,
+        *,
+        root: Path | str | None = None,
+        name: str | None = None,
+        session: Path | str | None = None,
+    ) -> ManagerStatus:
+        """Record `plan` from the working thread's next step on; at once on that thread if it announces no beginnings.
+
+        A new session is made under `root`, or the folder `session` is joined by all ranks that name it.
+        Raises LifetimeError while another recording is under way, UsageError or OutputError for what cannot be.
+        """
+        made = self._request(plan or self.plan, root, name, session)
+        if threading.get_ident() == self._thread and not self._announces and not made.plan.stages:
+            try:
+                self._arm(made, begin=True)
+            except Dsv4profError as error:
+                self._cancel(made, error.message, outcome=Outcome.FAILED)
+                raise
+        return self.status()
+
+    def stop(self, *, wait_s: float = 30.0) -> SessionResult:
+        """End the recording, and wait for its trace to be saved.
+
+        The result's outcome is "recording" when that takes longer; where the working thread has reached no step
+        boundary yet, it will stop at the next one. Raises LifetimeError when nothing is recording, also for the second
+        of two stops.
+        """
+        with self._lock:
+            session = self._session
+            if session is None or os.getpid() != self._process:
+                raise LifetimeError(self._nothing_to_stop())
+            if session.stop_asked:
+                raise LifetimeError("not recording any more: another stop is under way")
+            session.stop_asked = True
+            if session.recorder is None:
+                self._cancel(session, "it was stopped before a step began")
+                return session.result()
+            session.recorder.request_stop(None)
+        if threading.get_ident() == session.thread:
+            self._at_boundary("poll")
+            session.recorder.wait(wait_s)
+        session.concluded.wait(wait_s)
+        return session.result()
+
+    def status(self) -> ManagerStatus:
+        """What is going on; on any thread, never waiting for the working one."""
+        with self._lock:
+            session = self._session
+            recorder = session.recorder if session is not None else None
+            kept = [each.recorder for each in self._saving if each.recorder is not None]
+            return ManagerStatus(
+                state=self._state(),
+                session=str(session.folder) if session is not None else None,
+                window=recorder.window if recorder is not None else None,
+                steps=recorder.record.steps + recorder.window_steps if recorder is not None else 0,
+                total_steps=self._total_steps,
+                saving=len(self._saving),
+                profilers_alive=sum(each.profilers_alive for each in [*kept, *([recorder] if recorder else [])]),
+                held_bytes=held_bytes(),
+                last=self._last,
+            )
+
+    def request_toggle(self) -> None:
+        """Start the default plan, or stop what records, at the next step. Only sets flags: for signal handlers."""
+        self._toggle = True
+        self._attention = True
+
+    def begin_step(self, stage: object = None) -> None:
+        """A step begins on the working thread. `stage` is a Phase, its name or a server's forward mode."""
+        self._announces = True
+        if self._attention:
+            self._at_boundary("begin_step", stage)
+        self._total_steps += 1
+
+    def end_step(self) -> None:
+        """The step is over."""
+        if self._attention:
+            self._at_boundary("end_step")
+
+    def step(self) -> None:
+        """One step has ended and the next begins, of no known stage."""
+        self._total_steps += 1
+        if self._attention:
+            self._at_boundary("step")
+
+    def poll(self) -> None:
+        """A moment between two steps of an idle loop: what was asked for is done without a step."""
+        if self._attention:
+            self._at_boundary("poll")
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until nothing records and everything is saved and released; False when that takes longer.
+
+        On the working thread nothing can record meanwhile, so only what is being saved is waited for.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        here = threading.get_ident()
+        with self._lock:
+            session = self._session
+            waits_for = [*self._saving, *([session] if session is not None and session.thread != here else [])]
+        for each in waits_for:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if each.recorder is not None and each.thread == here:
+                each.recorder.wait(left)
+            elif not each.concluded.wait(left):
+                return False
+        return all(each.concluded.is_set() for each in waits_for)
+
+    def close(self) -> None:
+        """End what records, save it, and let go of signals and exit hooks. Bounded; idempotent."""
+        atexit.unregister(self._at_exit)
+        self._finish(EndedBy.BLOCK_END, None, never_began="the manager was closed before a step began")
+        self._termination.close()
+
+    def __enter__(self) -> ProfilerManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _at_boundary(self, kind: str, stage: object = None) -> None:
+        """`kind` is the recorder's move. Whatever goes wrong is the recording's failure and never the program's."""
+        if self._is_stranger():
+            return
+        try:
+            if self._toggle:
+                self._toggle = False
+                self._toggled()
+            for saving in list(self._saving):
+                if saving.recorder is not None and saving.thread == threading.get_ident():
+                    saving.recorder.poll()
+            session = self._session
+            if session is not None:
+                self._move(session, kind, stage)
+        except Exception as error:  # noqa: BLE001 - the seam to a server that must not end by its profiler's fault
+            self._failed(error)
+
+    def _move(self, session: ControlledSession, kind: str, stage: object) -> None:
+        """One boundary of the session that records, or is about to."""
+        recorder = session.recorder
+        if recorder is None and kind in ("begin_step", "step"):
+            recorder = self._arm(session, begin=kind == "step")
+            if kind == "begin_step":
+                recorder.begin_step(stage)
+        elif recorder is not None:
+            getattr(recorder, kind)(*([stage] if kind == "begin_step" else []))
+        if recorder is not None and recorder.state is State.EXPORTING:
+            with self._lock:
+                if self._session is session:
+                    self._session, self._last = None, session.result()
+                    self._saving.append(session)
+
+    def _is_stranger(self) -> bool:
+        """Steps of a second thread are not recorded, and a forked child records nothing of its parent's."""
+        if os.getpid() != self._process:
+            return True
+        here = threading.get_ident()
+        session = self._session
+        if session is None or session.recorder is None:
+            self._thread = here
+            return False
+        if here != session.thread and not self._strangers:
+            self._strangers = True
+            warnings.warn("dsv4prof records one thread's steps; those of another thread are ignored", stacklevel=4)
+        return here != session.thread
+
+    def _toggled(self) -> None:
+        session = self._session
+        if session is not None:
+            session.stop_asked = True
+            if session.recorder is not None:
+                session.recorder.request_stop(None)
+        elif (self._coordinates.world_size or 1) == 1:
+            self._request(self.plan)
+        else:
+            # Ranks agree on a folder, which may take a while; the loop does not wait for that.
+            threading.Thread(target=self._request, args=(self.plan,), daemon=True).start()
+
+    def _request(
+        self,
+        plan: RecordPlan,
+        root: Path | str | None = None,
+        name: str | None = None,
+        session: Path | str | None = None,
+    ) -> ControlledSession:
+        if os.getpid() != self._process:
+            raise LifetimeError(_FORKED, hint="make a manager in the child, and start it with multiprocessing's spawn")
+        chosen = counted_from(plan, self._total_steps)
+        if not self._starting.acquire(blocking=False):
+            raise LifetimeError("a recording is already being started", hint="status tells how it goes")
+        try:
+            if self._session is not None:
+                raise LifetimeError(
+                    f"a recording is already {self._state()}", hint="stop it, or wait for its end; status tells"
+                )
+            home = Path(root).absolute() if root is not None else self._root
+            folder = session_folder(chosen, self._coordinates, home, name or self._name, joined=session)
+            made = ControlledSession(chosen, folder, RankSink(folder, self._coordinates))
+            made.sink.preflight(chosen.window_names())
+            with self._lock:
+                self._session, self._attention = made, True
+        finally:
+            self._starting.release()
+        return made
+
+    def _arm(self, session: ControlledSession, *, begin: bool) -> Recorder:
+        metadata = trace_metadata(self._coordinates, session.folder)
+        recorder = Recorder(
+            session.plan,
+            session.sink,
+            partial(make_backend, session.plan, metadata=metadata),
+            mark_steps=True,
+            on_done=partial(self._conclude, session),
+        )
+        if not session.plan.records(self._coordinates):
+            recorder.skip()
+            self._conclude(session)
+            return recorder
+        if begin and session.plan.stages:
+            raise UsageError("this recording is by stage, and step() does not say which stage begins")
+        with self._lock:
+            session.recorder, session.thread = recorder, threading.get_ident()
+        try:
+            recorder.arm(begin=begin)
+        except BaseException:
+            session.recorder = None
+            raise
+        return recorder
+
+    def _conclude(self, session: ControlledSession) -> None:
+        """The recording is over, on whichever thread that is noticed."""
+        try:
+            forget_launch(session.folder, assemble(session.folder))
+        except (Dsv4profError, OSError) as error:
+            warnings.warn(f"dsv4prof could not write the manifest of {session.folder}: {error}", stacklevel=2)
+        with self._lock:
+            newer = self._session is not None and self._session is not session
+            if not newer or self._last is None or self._last.session == str(session.folder):
+                self._last = session.result()
+            self._saving = [each for each in self._saving if each is not session]
+            if self._session is session:
+                self._session = None
+            # A signal may come between two of these lines: its flag is looked at last.
+            self._attention = self._session is not None or bool(self._saving)
+            if self._toggle:
+                self._attention = True
+        session.concluded.set()
+
+    def _failed(self, error: Exception) -> None:
+        """Where a file can still say so, it says why there is no trace."""
+        reason = f"the recording failed: {error or type(error).__name__}"
+        warnings.warn(f"dsv4prof: {reason}", stacklevel=2)
+        session = self._session
+        if session is not None and session.recorder is None:
+            self._cancel(session, reason, outcome=Outcome.FAILED)
+
+    def _cancel(self, session: ControlledSession, reason: str, *, outcome: Outcome = Outcome.INCOMPLETE) -> None:
+        try:
+            session.sink.update(outcome=outcome, reason=reason)
+        except Dsv4profError as error:
+            warnings.warn(f"dsv4prof: {error}", stacklevel=2)
+        self._conclude(session)
+
+    def _finish(self, ended_by: EndedBy, reason: str | None, *, never_began: str) -> None:
+        """End everything, on any thread, in bounded time."""
+        if os.getpid() != self._process:
+            return
+        deadline = time.monotonic() + EXIT_PATIENCE_S
+        with self._lock:
+            session = self._session
+            all_sessions = [*self._saving, *([session] if session is not None else [])]
+        if session is not None and session.recorder is not None:
+            session.stop_asked = True
+            session.recorder.request_stop(reason, ended_by)
+        elif session is not None:
+            self._cancel(session, never_began)
+        if session is not None and threading.get_ident() == session.thread:
+            self._at_boundary("poll")
+        for each in all_sessions:
+            left = max(0.0, deadline - time.monotonic())
+            if each.recorder is not None and threading.get_ident() == each.thread:
+                each.recorder.wait(left)
+            else:
+                each.concluded.wait(left)
+
+    def _save_for_termination(self) -> bool:
+        """For SIGTERM: False when the main thread works, whose step is then left by an exception."""
+        if self._session is not None and self._thread == threading.main_thread().ident:
+            return False
+        self._finish(EndedBy.EXIT, "the process was terminated", never_began="terminated before a step began")
+        return True
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return
+        if self._toggle and self._session is None:
+            self._toggle = False
+            self._request(self.plan)
+        never = "the process ended before a step began"
+        self._finish(EndedBy.EXIT, "the process exited while recording", never_began=never)
+
+    def _state(self) -> str:
+        session = self._session
+        if session is None:
+            return "idle"
+        recorder = session.recorder
+        if recorder is None:
+            return "pending"
+        return "recording" if recorder.window is not None else "armed"
+
+    def _nothing_to_stop(self) -> str:
+        if os.getpid() != self._process:
+            return f"not recording: {_FORKED}"
+        if self._saving:
+            return "not recording any more: the recording has ended and is being saved"
+        last = self._last
+        return f"not recording: the last recording ended by {last.ended_by}" if last else "not recording: none began"

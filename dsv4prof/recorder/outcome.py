@@ -1,0 +1,48 @@
+"""How a rank's recording ended, as one word and a sentence, from how its windows ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dsv4prof.errors import Dsv4profError
+from dsv4prof.model.session import Outcome, RankRecord
+
+
+class Ended(Protocol):
+    """A window that is over."""
+
+    name: str
+    failure: Dsv4profError | None
+    lack: str | None
+
+
+def judge(
+    record: RankRecord, windows: Sequence[Ended], cuts: Sequence[str], failure: Dsv4profError | None
+) -> tuple[Outcome, str | None]:
+    """Complete when every window that the plan wanted was saved and holds work.
+
+    `cuts` say why the plan was not followed to its end, `failure` what ended it. Failed means that nothing of use was
+    saved because of the recording itself; a plan that was cut before its first window is incomplete.
+    """
+    troubles = [_named(window, trouble) for window in windows if (trouble := _trouble(window)) is not None]
+    reasons = list(dict.fromkeys([*cuts, *troubles]))
+    if failure is not None and not any(failure.message in reason for reason in reasons):
+        reasons.append(failure.message)
+    if not reasons:
+        return Outcome.COMPLETE, None
+    useful = any(_trouble(window) is None for window in windows) and bool(record.traces or _files(record))
+    broken = bool(troubles) or failure is not None
+    return (Outcome.FAILED if broken and not useful else Outcome.INCOMPLETE), "; ".join(reasons)
+
+
+def _trouble(window: Ended) -> str | None:
+    return window.failure.message if window.failure is not None else window.lack
+
+
+def _named(window: Ended, trouble: str) -> str:
+    return f"{window.name}: {trouble}" if window.name else trouble
+
+
+def _files(record: RankRecord) -> bool:
+    return any(window.files for window in record.windows)

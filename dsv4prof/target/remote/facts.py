@@ -1,0 +1,168 @@
+"""Who a server says it is: program, version, model, its ranks, speculative decoding, and whether it is busy.
+
+SGLang 0.5.23 answers `/server_info` with its resolved arguments and one `internal_states` entry for each data-parallel
+rank; older ones had `/get_server_info`. vLLM answers `/version` and `/v1/models` (its documentation; not tried).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from dsv4prof.errors import UsageError
+from dsv4prof.target.remote.client import Answer, Client
+
+Kind = Literal["sglang", "dsv4prof", "vllm", "unknown"]
+_NAMES = {"sglang": "SGLang", "dsv4prof": "dsv4prof", "vllm": "vLLM", "unknown": "a server"}
+# A scheduler answers between two steps; a long prefill is one step.
+FACTS_TIMEOUT = 20.0
+_SPECULATIVE = ("algorithm", "num_steps", "eagle_topk", "num_draft_tokens")
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server told of itself. Sizes are 1 when it told none; `speculative` is empty without it.
+
+    `accept_length` is the server's own average over all it served since its start.
+    """
+
+    kind: Kind
+    version: str | None = None
+    model: str | None = None
+    device: str | None = None
+    tp: int = 1
+    dp: int = 1
+    pp: int = 1
+    ep: int = 1
+    nodes: int = 1
+    dp_attention: bool = False
+    generates: bool = True
+    speculative: dict[str, Any] = {}
+    accept_length: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`SGLang 0.5.23`."""
+        return _NAMES[self.kind] + (f" {self.version}" if self.version else "")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep}
+
+    def words(self) -> str:
+        """The server in one line: `SGLang 0.5.23, llama on cpu, TP 1, DP 2, EAGLE with 4 draft tokens`."""
+        # A model served from a folder is called by its whole path.
+        name = (self.model or "").rstrip("/").rpartition("/")[2]
+        model = " ".join(filter(None, [name, f"on {self.device}" if self.device else None]))
+        sizes = [f"{key.upper()} {size}" for key, size in self.sizes.items() if size > 1 or key == "tp"]
+        attention = ["DP attention"] if self.dp_attention else []
+        known = [*sizes, *attention, self._speculative_words()] if self.kind == "sglang" else []
+        return ", ".join(filter(None, [self.name, model, *known]))
+
+    def _speculative_words(self) -> str:
+        if not self.speculative:
+            return "no speculative decoding"
+        drafts = self.speculative.get("num_draft_tokens")
+        told = f" with {drafts} draft tokens" if drafts else ""
+        accept = f", accept length {self.accept_length:.2f} since its start" if self.accept_length else ""
+        return f"{self.speculative['algorithm']}{told}{accept}"
+
+
+def ask_facts(client: Client) -> ServerFacts:
+    """Find out what answers. Raises NoAnswerError when nothing does, UsageError when it wants a key."""
+    own = _asked(client, "/profile_status")
+    if own.object().get("server") == "dsv4prof":
+        return ServerFacts(kind="dsv4prof", version=_text(own.object().get("version")))
+    for path in ("/server_info", "/get_server_info"):
+        info = _asked(client, path).object()
+        if "tp_size" in info:
+            model = _asked(client, "/model_info").object()
+            return _sglang(info, model)
+    version = _asked(client, "/version").object().get("version")
+    models = _asked(client, "/v1/models").object().get("data")
+    first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
+    if isinstance(version, str):
+        return ServerFacts(kind="vllm", version=version, model=_text(first.get("id")))
+    return ServerFacts(kind="unknown", model=_text(first.get("id")))
+
+
+def requests_in_progress(client: Client, kind: Kind) -> int | None:
+    """Requests that run or wait on the server; None when it does not say."""
+    if kind == "sglang":
+        loads = client.get("/v1/loads", timeout=FACTS_TIMEOUT)
+        counts = _counted(loads.object().get("loads"), ("num_running_reqs", "num_waiting_reqs"))
+        if counts is not None or loads.status != 404:
+            return counts
+        # Before /v1/loads there was this one, with waiting requests inside num_reqs.
+        return _counted(client.get("/get_load", timeout=FACTS_TIMEOUT).json(), ("num_reqs",))
+    if kind in ("vllm", "unknown"):
+        return _from_metrics(client.get("/metrics", timeout=FACTS_TIMEOUT))
+    return None
+
+
+def _asked(client: Client, path: str) -> Answer:
+    answer = client.get(path, timeout=FACTS_TIMEOUT)
+    refuse_without_key(answer, client.url)
+    return answer
+
+
+def refuse_without_key(answer: Answer, url: str) -> None:
+    """Raises UsageError for an answer that asks for a key."""
+    if answer.status in (401, 403):
+        raise UsageError(
+            f"{url} refuses without the right key (HTTP {answer.status})",
+            hint="--api-key KEY; where SGLang has an admin key, profiling needs that one",
+        )
+
+
+def _sglang(info: dict[str, Any], model: dict[str, Any]) -> ServerFacts:
+    states = info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    algorithm = info.get("speculative_algorithm")
+    told = {key: info.get(f"speculative_{key}") for key in _SPECULATIVE}
+    accept = state.get("avg_spec_accept_length")
+    return ServerFacts(
+        kind="sglang",
+        version=_text(info.get("version")),
+        model=_text(model.get("served_model_name")) or _text(info.get("served_model_name")),
+        device=_text(info.get("device")),
+        tp=_size(info, "tp_size"),
+        dp=_size(info, "dp_size"),
+        pp=_size(info, "pp_size"),
+        ep=_size(info, "ep_size"),
+        nodes=_size(info, "nnodes"),
+        dp_attention=info.get("enable_dp_attention") is True,
+        generates=model.get("is_generation") is not False,
+        speculative={key: value for key, value in told.items() if value is not None} if algorithm else {},
+        accept_length=float(accept) if isinstance(accept, int | float) and not isinstance(accept, bool) else None,
+    )
+
+
+def _size(info: dict[str, Any], name: str) -> int:
+    value = info.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 16 else 1
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _counted(entries: object, keys: tuple[str, ...]) -> int | None:
+    if not isinstance(entries, list) or not entries:
+        return None
+    told = [entry.get(key) for entry in entries if isinstance(entry, dict) for key in keys]
+    values = [value for value in told if isinstance(value, int)]
+    return sum(values) if values and len(values) == len(told) else None
+
+
+def _from_metrics(answer: Answer) -> int | None:
+    """Prometheus text, as vLLM names its gauges."""
+    found = [
+        line.rsplit(None, 1)[-1]
+        for line in answer.body.decode("utf-8", "replace").splitlines()
+        if line.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting{"))
+    ]
+    try:
+        return int(sum(map(float, found))) if answer.ok and found else None
+    except ValueError:
+        return None
