@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
 from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
 from dsv4prof.recorder.agreement import SESSION_VARIABLE, agree_on_session, forget_launch
 from dsv4prof.recorder.backends.compose import make_backend
+from dsv4prof.recorder.barrier import await_ranks
 from dsv4prof.recorder.coordinates import coordinates_from, trace_metadata
 from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.plan import RecordPlan
@@ -22,6 +24,9 @@ from dsv4prof.recorder.starting import session_folder
 from dsv4prof.recorder.termination import by_exception
 
 _LONGEST_NAME = 200
+_OTHERS_PATIENCE_S = 60.0
+# After a failure of its own: the others may be waiting for this rank in a collective.
+_FAILED_PATIENCE_S = 1.0
 
 
 @contextmanager
@@ -60,12 +65,15 @@ def record(
     made = not session and not os.environ.get(SESSION_VARIABLE) and (me.world_size or 1) == 1
     recorder = _armed(chosen, me, folder, discard=made)
     process = os.getpid()
+    patience_s = _FAILED_PATIENCE_S
     try:
         with by_exception(), recorder:
             yield recorder
+        patience_s = _OTHERS_PATIENCE_S
     finally:
         # Of a removed folder the recorder has told already, or the block's own exception goes first.
         if os.getpid() == process and (folder / MANIFEST_NAME).is_file():
+            _meet(me, folder, patience_s)
             forget_launch(folder, assemble(folder))
     require_freed(recorder)
 
@@ -84,6 +92,18 @@ def _armed(plan: RecordPlan, me: RankCoordinates, folder: Path, *, discard: bool
             shutil.rmtree(folder)
         raise
     return recorder
+
+
+def _meet(me: RankCoordinates, folder: Path, patience_s: float) -> None:
+    """Rank 0 leaves the whole manifest behind: it waits for the others' words, for so long and no longer, and says who
+    failed. Nobody waits in a collective, where one rank's failure would hang all others.
+    """
+    world = me.world_size or 1
+    if me.rank != 0 or world == 1:
+        return
+    met = await_ranks(folder, world, patience_s=patience_s)
+    if not met.complete:
+        warnings.warn(f"dsv4prof: {met.sentence}", stacklevel=4)
 
 
 def require_freed(recorder: Recorder) -> None:

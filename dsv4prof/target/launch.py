@@ -14,6 +14,7 @@ import msgspec
 from dsv4prof.errors import InputError, InterruptedRunError, RankFailedError, UsageError
 from dsv4prof.model.session import Outcome, RankCoordinates, RankRecord, Session
 from dsv4prof.recorder.agreement import agree_on_session, forget_launch
+from dsv4prof.recorder.barrier import await_ranks
 from dsv4prof.recorder.coordinates import coordinates_from
 from dsv4prof.recorder.sessions import assemble, create_session, record_of
 from dsv4prof.recorder.sink import write_record
@@ -143,9 +144,8 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
         raise
     except RankFailedError as error:
         raise RankFailedError(error.message, hint=_kept(folder, assemble(folder))) from error
-    deadline = time.monotonic() + _OTHERS_PATIENCE_S
-    while me.rank == 0 and time.monotonic() < deadline and not _all_reported(folder, spec.tp):
-        time.sleep(0.05)
+    if me.rank == 0:
+        await_ranks(folder, spec.tp, patience_s=_OTHERS_PATIENCE_S)
     session = assemble(folder, workload=_workload(spec, record_of(folder, 0)))
     forget_launch(folder, session)
     if not done:
@@ -159,8 +159,3 @@ def _discard(folder: Path) -> None:
     while time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.2)
-
-
-def _all_reported(folder: Path, world: int) -> bool:
-    records = [record_of(folder, rank) for rank in range(world)]
-    return all(record is not None and record.outcome is not Outcome.RECORDING for record in records)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,32 @@ def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
         assert session.outcome.value == "complete"
         assert [rank.coordinates.rank for rank in session.ranks] == [0, 1]
         assert all((folder / str(rank.trace)).is_file() for rank in session.ranks)
+
+
+def test_a_rank_whose_export_fails_is_named_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    body = """
+try:
+    with record(RecordPlan(with_stack=True), root=root):
+        work(2000)
+        if os.environ["RANK"] == "1":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+except Dsv4profError:
+    pass
+"""
+    script = tmp_path / "script.py"
+    script.write_text(PREAMBLE + body)
+    began = time.monotonic()
+    child = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(script), str(tmp_path / "sessions")],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr
+    assert time.monotonic() - began < 60
+    assert "rank 1 failed: " in child.stderr
+    assert "rank 0 saved" in child.stderr
+    from dsv4prof.recorder.sessions import list_sessions
+
+    ((folder, session),) = list_sessions(tmp_path / "sessions")
+    assert [rank.outcome.value for rank in session.ranks] == ["complete", "failed"]
+    assert (folder / "rank0.trace.json.gz").exists()
