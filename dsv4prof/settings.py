@@ -23,6 +23,13 @@ ENV_PREFIX = "DSV4PROF_"
 INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG"})
 
 _MOST_RANKS = 65_536
+# Settings that a TOML file may give as a list.
+_LISTS = frozenset({"A,B", "R,R", "A+B"})
+# A plan's own names for what the command line calls otherwise.
+_ALIASES = {
+    "active": "steps", "num_steps": "steps", "with_stack": "stack", "record_shapes": "shapes",
+    "profile_memory": "memory", "with_flops": "flops", "with_modules": "modules",
+}  # fmt: skip
 
 Plain = str | int | float | bool | None
 
@@ -63,6 +70,8 @@ class Setting:
         if self.kind is bool:
             return self._flag(raw, source)
         if self.kind is str:
+            if isinstance(raw, list) and self.metavar in _LISTS:
+                return ",".join(map(str, raw))
             if not isinstance(raw, str):
                 raise self._refuse(raw, source, "a text")
             return raw
@@ -336,6 +345,8 @@ def _checked(path: Path, table: object) -> dict[str, Any]:
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
+    if word in _ALIASES:
+        return f"here it is called {_ALIASES[word]}"
     candidates = sorted(known)
     close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "known: " + ", ".join(candidates)

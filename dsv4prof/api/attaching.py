@@ -107,7 +107,7 @@ def _report(url: str, attached: Attached, parts: list[_Part], fail_on: str) -> R
         ],
         metrics=_metrics(attached, main),
         findings=findings,
-        notes=[*attached.notes, *main.insight.notes],
+        notes=[*attached.notes, *main.source.notes, *main.insight.notes],
         verdict=judged,
         next_command=f"dsv4prof analyze {session.id}" + (f" --window {main.window}" if many else ""),
         data=_data(url, attached, parts),
@@ -131,7 +131,7 @@ def _session_check(attached: Attached) -> Check:
     recorded = [record for record in session.ranks if record.traces]
     size = sum(record.trace_bytes for record in recorded)
     windows = [window for record in recorded for window in record.windows]
-    steps = max((window.steps for window in windows), default=0)
+    steps = max((record.steps for record in recorded), default=0)
     ends = " and ".join(sorted({window.ended_by.value for window in windows if window.ended_by is not None}))
     ranks = f"{len(recorded)} of {plural(len(session.ranks), 'rank')}"
     return Check(

@@ -144,7 +144,7 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
         findings=[*merged.gathered.findings(source), *analyze_quality(TraceIndex(merged.trace)).findings],
         notes=source.notes,
         verdict=Verdict(exit_code=code, summary=f"{state}: {plural(len(facts), 'rank')} merged"),
-        next_command=f"dsv4prof analyze {session if session and source.folder else merged.path}",
+        next_command=f"dsv4prof analyze {source.again if session and source.folder else merged.path}",
         data={
             "output": str(merged.path),
             "ranks": facts,

@@ -9,6 +9,7 @@ import msgspec
 
 from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.finding import Finding
+from dsv4prof.model.phase import Phase
 from dsv4prof.model.session import MANIFEST_NAME, EndedBy, Outcome, RankRecord, Session
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
@@ -39,8 +40,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def merged_name(self) -> str:
-        """Each window of a session has a merged trace of its own; the first one's name is the plain one."""
-        if not self.window or self.window == self.windows[0]:
+        """Each window of a session has a merged trace of its own."""
+        if not self.window:
             return MERGED_NAME
         return MERGED_NAME.replace(".", f".{self.window}.", 1)
 
@@ -51,7 +52,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         if not others or self.session is None:
             return []
         more = f"dsv4prof analyze {self.session.id} --window {others[0]}"
-        return [f"this is the window {self.window} of {', '.join(self.windows)}: {more}"]
+        return [f"shown: window {self.window}; also recorded: {', '.join(others)} ({more})"]
+
+    @property
+    def again(self) -> str:
+        """The session, and the window where there are several, as they are named on a command line."""
+        assert self.session is not None, "only a session has a name"
+        return self.session.id + (f" --window {self.window}" if len(self.windows) > 1 else "")
 
     @property
     def label(self) -> str:
@@ -140,7 +147,8 @@ def _find(wanted: str, sessions_dir: Path) -> Path:
 
 def _session(folder: Path, window: str | None) -> Source:
     session = open_session(folder)
-    windows = list(dict.fromkeys(w.name for record in session.ranks for w in record.windows if w.trace is not None))
+    named = {w.name for record in session.ranks for w in record.windows if w.trace is not None}
+    windows = sorted(named, key=_order)
     if window is not None and window not in windows:
         known = ", ".join(name or "(unnamed)" for name in windows) or "none"
         raise UsageError(f"session {session.id} has no window {window!r}", hint=f"recorded: {known}")
@@ -157,11 +165,18 @@ def _session(folder: Path, window: str | None) -> Source:
         reason = session.reason or next(iter(lost.values()), "nothing was recorded")
         message = f"session {session.id} has no trace to read: {reason}"
         busy = session.outcome is Outcome.RECORDING
-        raise InputError(message, hint="wait until it ends" if busy else "dsv4prof run --profile records one")
+        raise InputError(message, hint="wait until it ends" if busy else "dsv4prof sessions list shows others")
     skipped = [record.coordinates.rank for record in session.ranks if record.outcome is Outcome.SKIPPED]
     return Source(
         files=files, folder=folder, session=session, lost=lost, skipped=skipped, window=chosen, windows=windows
     )
+
+
+def _order(window: str) -> tuple[int, list[int], str]:
+    """Stages in the order of a step, whichever came first; numbers by their size."""
+    stage, _, number = window.partition("-")
+    places = [place for place, phase in enumerate(Phase) if phase.value == stage]
+    return (places or [len(Phase)])[0], [int(each) for each in (number, window) if each.isdecimal()], window
 
 
 def _trace_of(record: RankRecord, folder: Path, window: str) -> Path | None:

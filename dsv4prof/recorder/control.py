@@ -20,6 +20,7 @@ from dsv4prof.model.session import EndedBy, Outcome, RankCoordinates
 from dsv4prof.recorder.agreement import forget_launch
 from dsv4prof.recorder.backends.compose import make_backend
 from dsv4prof.recorder.backends.kept import held_bytes
+from dsv4prof.recorder.backends.loading import preload_profiler
 from dsv4prof.recorder.coordinates import coordinates_from, trace_metadata
 from dsv4prof.recorder.manager import EXIT_PATIENCE_S, Recorder
 from dsv4prof.recorder.plan import RecordPlan
@@ -29,6 +30,7 @@ from dsv4prof.recorder.starting import counted_from, session_folder
 from dsv4prof.recorder.states import State
 from dsv4prof.recorder.status import ControlledSession, ManagerStatus, SessionResult
 from dsv4prof.recorder.termination import Termination
+from dsv4prof.recorder.wording import describe
 
 _FORKED = "this process was forked from the manager's, and its recordings are the parent's"
 
@@ -75,6 +77,12 @@ class ProfilerManager:
         self._process = os.getpid()
         self._termination = Termination(self._save_for_termination)
         atexit.register(self._at_exit)
+
+    def warm_up(self) -> None:
+        """Import what torch needs for its first profiler, which takes over a second; on any thread. A `start` from
+        another thread than the working one does so itself.
+        """
+        preload_profiler()
 
     def start(
         self,
@@ -188,9 +196,7 @@ class ProfilerManager:
 
     def close(self) -> None:
         """End what records, save it, and let go of signals and exit hooks. Bounded; idempotent."""
-        atexit.unregister(self._at_exit)
-        self._finish(EndedBy.BLOCK_END, None, never_began="the manager was closed before a step began")
-        self._termination.close()
+        self._close(None)
 
     def __enter__(self) -> ProfilerManager:
         return self
@@ -198,7 +204,17 @@ class ProfilerManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(f"the block ended with {describe(error)}" if error is not None else None)
+
+    def _close(self, reason: str | None) -> None:
+        atexit.unregister(self._at_exit)
+        never = reason or "the manager was closed before a step began"
+        with self._lock:
+            planned = self._session is not None and self._session.plan.active is not None
+        if reason is None and planned:
+            reason = "the manager was closed before all steps were made"
+        self._finish(EndedBy.BLOCK_END, reason, never_began=never)
+        self._termination.close()
 
     def _at_boundary(self, kind: str, stage: object = None) -> None:
         """`kind` is the recorder's move. Whatever goes wrong is the recording's failure and never the program's."""
@@ -252,11 +268,9 @@ class ProfilerManager:
             session.stop_asked = True
             if session.recorder is not None:
                 session.recorder.request_stop(None)
-        elif (self._coordinates.world_size or 1) == 1:
-            self._request(self.plan)
         else:
-            # Ranks agree on a folder, which may take a while; the loop does not wait for that.
-            threading.Thread(target=self._request, args=(self.plan,), daemon=True).start()
+            # torch's imports and the ranks' agreement on a folder take a while; the loop does not wait for them.
+            threading.Thread(target=self._request, args=(self.plan,), name="dsv4prof-start", daemon=True).start()
 
     def _request(
         self,
@@ -271,6 +285,9 @@ class ProfilerManager:
         if not self._starting.acquire(blocking=False):
             raise LifetimeError("a recording is already being started", hint="status tells how it goes")
         try:
+            if threading.get_ident() != self._thread:
+                # Whoever asks from outside waits for torch's imports, and not the program's next step.
+                preload_profiler()
             if self._session is not None:
                 raise LifetimeError(
                     f"a recording is already {self._state()}", hint="stop it, or wait for its end; status tells"
@@ -396,4 +413,7 @@ class ProfilerManager:
         if self._saving:
             return "not recording any more: the recording has ended and is being saved"
         last = self._last
-        return f"not recording: the last recording ended by {last.ended_by}" if last else "not recording: none began"
+        if last is None:
+            return "not recording: none began"
+        how = f"ended by {last.ended_by}" if last.ended_by is not None else f"is {last.outcome}: {last.reason}"
+        return f"not recording: the last recording {how}"

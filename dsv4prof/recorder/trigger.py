@@ -77,6 +77,8 @@ class Trigger:
 
     def unopened(self) -> str:
         """Which windows of the plan have not opened, and what they wait for, in words."""
+        if not self.steps_done and not self._next_start:
+            return "no step was made"
         if not self._plan.stages:
             what = f"it begins after {self._next_start} steps, and {self.steps_done} were made"
             return f"the window{' ' + self._names[0] if self._names[0] else ''} never opened: {what}"

@@ -118,9 +118,74 @@ with record(PLAN, root=root): work()
     assert_whole(only_session(tmp_path / "second"))
 
 
+PREPARED = """
+import gc
+from dsv4prof.recorder.backends import prepared
+def scheduled(**options):
+    p = torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1), **options)
+    p.start()
+    return p
+def attempt(name):
+    try:
+        with record(PLAN, root=root / name): work()
+    except Dsv4profError as error:
+        print(name, "in the warm-up steps" in error.message)
+    else:
+        print(name, "recorded")
+def finish(p):
+    p.step(); work(); p.stop()
+"""
+
+
+def test_foreign_profilers_are_known_whenever_they_were_prepared(tmp_path: Path) -> None:
+    """Before our first look and after it; also in a frozen heap, which no search sees; also those that go on and on."""
+    body = f"""{FOREIGN}{PREPARED}
+p = scheduled(); attempt("before"); finish(p); attempt("over")
+p = scheduled(); attempt("after"); finish(p)
+p = scheduled(); gc.freeze(); attempt("frozen"); gc.unfreeze(); finish(p)
+p = torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1), acc_events=True)
+p.start(); p.step(); work(); p.step(); attempt("second round"); finish(p)
+p = scheduled(); del p; gc.collect(); attempt("dropped")
+original = torch.autograd.profiler.profile._prepare_trace.__wrapped__
+torch.autograd.profiler.profile._prepare_trace = original
+p = scheduled(); attempt("unwatched"); finish(p)
+p = scheduled(); attempt("watched again"); finish(p); attempt("end")
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    found = dict(line.rsplit(" ", 1) for line in out.splitlines())
+    free = {name for name, answer in found.items() if answer == "recorded"}
+    assert free == {"over", "dropped", "end"}
+    assert set(found.values()) == {"True", "recorded"}
+
+
+def test_a_foreign_profiler_that_is_prepared_before_our_window_opens_is_seen_without_a_search(tmp_path: Path) -> None:
+    body = f"""{PREPARED}
+def search(*kinds): raise AssertionError("the heap was searched between two steps")
+r = Recorder(RecordPlan(wait=2, active=1, windows=2), RankSink(create_session(root, name="t", world_size=1),
+             RankCoordinates(rank=0)), lambda: KinetoBackend(PLAN))
+r.arm()
+gc.get_referrers = gc.get_objects = search
+for _ in range(4): work(); r.step()
+p = scheduled()
+r.step()
+print(r.failure.message)
+finish(p)
+r.wait(20)
+print([window.trace for window in r.record.windows])
+"""
+    code, out, err = finish(start(tmp_path, body))
+    assert code == 0, err
+    assert "in the warm-up steps of its schedule" in out
+    assert out.endswith("['rank0.1.trace.json.gz', None]\n"), "what was recorded before stays"
+
+
 STRESS = """
 import faulthandler, gc, json, weakref
 faulthandler.enable()
+import dsv4prof.recorder.backends.forked_export as forked
+if os.environ["COPIES"] == "yes":
+    forked.is_worth_it = lambda export_s: True
 from dsv4prof.recorder.backends.compose import make_backend
 ROUNDS = int(os.environ["ROUNDS"])
 root.mkdir(exist_ok=True)
@@ -140,6 +205,7 @@ def finish(backend, number):
         made = sum(event.get("name") == "aten::ones" for event in events)
         assert made == 60, f"{made} operators"
         path.unlink()
+        assert not backend.notes, backend.notes
         alive = [item.label for item in backend.release() if item.alive]
         assert not alive, f"alive: {alive}"
     except BaseException as error:
@@ -162,11 +228,15 @@ print("lost", lost)
 """
 
 
+@pytest.mark.parametrize("copies", ["yes", "no"])
 @pytest.mark.parametrize("rounds", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_foreign_profilers_run_beside_the_export_and_release_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, copies: str
 ) -> None:
-    """And ours beside those of the one before: only while it records does a profiler have to be alone."""
+    """And ours beside those of the one before, whether saved here or in a copy of the process: only while it records
+    does a profiler have to be alone.
+    """
+    monkeypatch.setenv("COPIES", copies)
     monkeypatch.setenv("ROUNDS", str(rounds))
     child = start(tmp_path / "files", STRESS)
     out, err = child.communicate(timeout=280)

@@ -27,6 +27,7 @@ from dsv4prof.recorder.backends.metadata import pasteable
 from dsv4prof.recorder.backends.prepared import living_profilers_lock
 from dsv4prof.recorder.backends.stepmark import StepMark
 from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.release import resident_bytes
 from dsv4prof.recorder.repair import json_fault, repair_names
 
 # Saving takes 0.38 to 0.47 of the stop's CPU time for 300,000 events, and more for few (torch 2.13 and 2.14, CPU).
@@ -70,6 +71,8 @@ class KinetoBackend:
                 hint="start the child with multiprocessing's spawn, or record in the child alone",
             )
         refuse_foreign(self._torch)
+        # The first look at the memory imports psutil: 40 ms that a window would pay when it opens.
+        resident_bytes()
         activities = self._activities()
         wanted = frozenset(map(str, activities))
         if wanted <= known:

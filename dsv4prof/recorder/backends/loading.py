@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
 from typing import Any
 
 from dsv4prof.errors import LifetimeError, MissingExtraError
@@ -24,3 +26,13 @@ def require_gpu(torch: Any, purpose: str) -> None:
             f"{purpose} need a CUDA or HIP device, and torch sees none here",
             hint="record with activities='auto' or 'cpu'",
         )
+
+
+def preload_profiler() -> None:
+    """Import what torch's first profiler of a process imports: 1.4 s of its first start (torch 2.13: `prepare_trace`
+    brings in torch._inductor, dynamo and sympy). On any thread; without torch, or with one that has no such part,
+    nothing happens.
+    """
+    with suppress(ImportError, MissingExtraError):
+        import_torch()
+        importlib.import_module("torch._inductor.config")

@@ -148,7 +148,8 @@ FAULTS = (
     _ending("sys-exit", "sys.exit() while recording", _sys_exit, _EXIT_STATUS),
     _ending("exception", "an exception while recording", _raise, 1),
     _ending("sigterm", "SIGTERM while recording", _terminate, -signal.SIGTERM, 128 + signal.SIGTERM),
-    _ending("sigint", "Ctrl-C while recording", _interrupt, -signal.SIGINT),
+    # From Python 3.12 on the status is 1 where the process is a fork that os._exit ends.
+    _ending("sigint", "Ctrl-C while recording", _interrupt, -signal.SIGINT, 1, 130),
     Fault(
         name="signal-handler",
         sentence="start and stop in a Python signal handler",

@@ -57,7 +57,7 @@ def attach_sglang(client: Client, facts: ServerFacts, spec: AttachSpec, progress
         lambda name: _wanted(name, folder.name, facts, spec),
         frozenset((rank.rank, window) for rank in ranks for window in spec.windows),
     )
-    profiler = SglangProfiler(client, staged_only=here is not None and here.staged_only)
+    profiler = SglangProfiler(client, staged_only=here is not None and here.staged_only, replies=facts.dp)
     with terminated_as_interrupt():
         try:
             _prepare(source, spec, here)

@@ -18,10 +18,15 @@ _NEVER = 1 << 62
 
 
 class SglangProfiler:
-    """One server's profiler. `staged_only`: its manager knows neither stop nor disarm, and ends by itself."""
+    """One server's profiler. `staged_only`: its manager knows neither stop nor disarm, and ends by itself.
 
-    def __init__(self, client: Client, *, staged_only: bool = False) -> None:
+    `replies` is how many of its ranks answer a request: of several only the first is heard, so that nobody knows
+    whether all have stopped.
+    """
+
+    def __init__(self, client: Client, *, staged_only: bool = False, replies: int = 2) -> None:
         self._client = client
+        self._replies = replies
         self.staged_only = staged_only
 
     def start(self, body: dict[str, Any]) -> None:
@@ -51,6 +56,8 @@ class SglangProfiler:
             return False
         try:
             stopped = self._client.post("/stop_profile", timeout=timeout).ok
+            if stopped and self._replies == 1:
+                return True
             if not self._disarm(timeout):
                 # A rank whose refusal was not the first to arrive may still record.
                 stopped = self._client.post("/stop_profile", timeout=timeout).ok or stopped

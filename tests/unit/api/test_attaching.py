@@ -66,7 +66,7 @@ def test_stages_are_merged_each_by_itself(tmp_path: Path) -> None:
     assert report.verdict.exit_code == 0
     assert list(report.data["windows"]) == ["prefill", "decode"]
     folder = Path(report.data["session"]["path"])
-    assert {path.name for path in folder.glob("merged*")} == {"merged.json.gz", "merged.decode.json.gz"}
+    assert {path.name for path in folder.glob("merged*")} == {"merged.prefill.json.gz", "merged.decode.json.gz"}
     assert report.data["merged"].endswith("merged.decode.json.gz")
     assert report.next_command == f"dsv4prof analyze {report.data['session']['id']} --window decode"
 
