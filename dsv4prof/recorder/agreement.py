@@ -18,6 +18,8 @@ from dsv4prof.recorder.atomic import write_atomic
 
 SESSION_VARIABLE = "DSV4PROF_SESSION"
 _AGREE_PATIENCE_S = 60.0
+# How far apart the ranks of one launch may hear of one request.
+_FRESH_S = 10.0
 _NOTE_PREFIX = ".launch-"
 _launches: dict[Path, int] = {}
 
@@ -48,15 +50,45 @@ def agree_on_session(
     return folder
 
 
+def meet_on_session(me: RankCoordinates, root: Path, make: Callable[[], Path]) -> Path:
+    """One folder for ranks that are asked at about the same time, again and again, and perhaps not all of them.
+
+    Rank 0's note counts for some seconds, so that a request which reached one rank alone spoils no later one.
+    Raises OutputError when rank 0 is not heard of in that time.
+    """
+    if (me.world_size or 1) == 1:
+        return make().absolute()
+    note = root / f"{_NOTE_PREFIX}{_launch_name()}-now"
+    if me.rank == 0:
+        folder = make().absolute()
+        _forget_past_launches(root)
+        write_atomic(note, str(folder).encode())
+        return folder
+    deadline = time.monotonic() + _FRESH_S
+    while time.monotonic() < deadline:
+        with suppress(FileNotFoundError):
+            if abs(time.time() - note.stat().st_mtime) < _FRESH_S:
+                return Path(note.read_text())
+        time.sleep(0.05)
+    raise OutputError(
+        f"rank {me.rank} was asked to record, and heard nothing of rank 0's session in {_FRESH_S:.0f} s",
+        hint="ask all ranks at once, or name one folder for all of them (session=)",
+    )
+
+
 def _agreement(root: Path) -> Path:
-    """One name for all ranks of one launch: their parent is torchrun's agent. Counted, for several recordings."""
+    """One name for all ranks of one launch. Counted, for several recordings."""
+    _launches[root] = _launches.get(root, 0) + 1
+    return root / f"{_NOTE_PREFIX}{_launch_name()}-{_launches[root]}"
+
+
+def _launch_name() -> str:
+    """What all ranks of a launch have in common: their parent is torchrun's agent."""
     import psutil
 
     parent = os.getppid()
     born = round(psutil.Process(parent).create_time() * 1000)
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    _launches[root] = _launches.get(root, 0) + 1
-    return root / f"{_NOTE_PREFIX}{parent}-{born}-{restart}-{_launches[root]}"
+    return f"{parent}-{born}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
 def forget_launch(folder: Path, session: Session) -> None:

@@ -16,7 +16,7 @@ PART_SUFFIX = ".part"
 
 
 @contextmanager
-def atomic_path(final: Path) -> Iterator[Path]:
+def atomic_path(final: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yields a path in the same folder to write to; on success it becomes `final`, otherwise it is removed.
 
     The name starts with a dot and carries process and thread, so that two writers of one final name never share it.
@@ -24,17 +24,22 @@ def atomic_path(final: Path) -> Iterator[Path]:
     part = final.with_name(f".{final.name}.{os.getpid()}-{threading.get_native_id()}{PART_SUFFIX}")
     try:
         yield part
-        with part.open("rb") as handle:
-            os.fsync(handle.fileno())
+        if durable:
+            with part.open("rb") as handle:
+                os.fsync(handle.fileno())
         part.replace(final)
-        _sync_folder(final.parent)
+        if durable:
+            _sync_folder(final.parent)
     finally:
         part.unlink(missing_ok=True)
 
 
-def write_atomic(final: Path, data: bytes) -> None:
-    """Write a small file whole or not at all. Raises OSError (full disk, unwritable folder)."""
-    with atomic_path(final) as part:
+def write_atomic(final: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a small file whole or not at all. Raises OSError (full disk, unwritable folder).
+
+    What is not `durable` survives the process and not a power cut, and costs no wait for the disk.
+    """
+    with atomic_path(final, durable=durable) as part:
         part.write_bytes(data)
 
 

@@ -10,29 +10,33 @@ import atexit
 import os
 import threading
 import time
-import warnings
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
-from dsv4prof.model.session import EndedBy, Outcome, RankCoordinates
+from dsv4prof.errors import Dsv4profError, LifetimeError, OutputError, UsageError
+from dsv4prof.model.session import MANIFEST_NAME, EndedBy, Outcome, RankCoordinates
 from dsv4prof.recorder.agreement import forget_launch
 from dsv4prof.recorder.backends.compose import make_backend
-from dsv4prof.recorder.backends.kept import held_bytes
 from dsv4prof.recorder.backends.loading import preload_profiler
 from dsv4prof.recorder.coordinates import coordinates_from, trace_metadata
-from dsv4prof.recorder.manager import EXIT_PATIENCE_S, Recorder
+from dsv4prof.recorder.exits import EXIT_PATIENCE_S
+from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.plan import RecordPlan
+from dsv4prof.recorder.process import exit_time_left
 from dsv4prof.recorder.sessions import DEFAULT_ROOT, assemble
-from dsv4prof.recorder.sink import RankSink
-from dsv4prof.recorder.starting import counted_from, session_folder
+from dsv4prof.recorder.starting import Starter, beside, counted_from
 from dsv4prof.recorder.states import State
-from dsv4prof.recorder.status import ControlledSession, ManagerStatus, SessionResult
+from dsv4prof.recorder.status import (
+    ControlledSession,
+    ManagerStatus,
+    SessionResult,
+    state_of,
+    status_of,
+    why_nothing_records,
+)
 from dsv4prof.recorder.termination import Termination
-from dsv4prof.recorder.wording import describe
-
-_FORKED = "this process was forked from the manager's, and its recordings are the parent's"
+from dsv4prof.recorder.wording import describe, warn
 
 
 class ProfilerManager:
@@ -60,22 +64,20 @@ class ProfilerManager:
         starts before its first step.
         """
         self.plan = plan or RecordPlan(active=None)
-        self._name = name
-        self._root = Path(root).absolute()
         self._coordinates = coordinates or coordinates_from(os.environ)
+        self._starter = Starter(self._coordinates, Path(root).absolute(), name)
         self._thread = working_thread
         self._lock = threading.RLock()
-        self._starting = threading.Lock()
         self._session: ControlledSession | None = None
         self._saving: list[ControlledSession] = []
         self._last: SessionResult | None = None
+        self._last_number = 0
         self._total_steps = 0
         self._attention = False
         self._toggle = False
         self._announces = False
         self._strangers = False
-        self._process = os.getpid()
-        self._termination = Termination(self._save_for_termination)
+        self._termination = Termination(self._save_for_termination, patience_s=EXIT_PATIENCE_S)
         atexit.register(self._at_exit)
 
     def warm_up(self) -> None:
@@ -98,6 +100,8 @@ class ProfilerManager:
         Raises LifetimeError while another recording is under way, UsageError or OutputError for what cannot be.
         """
         made = self._request(plan or self.plan, root, name, session)
+        if not made.ready:
+            return self.status()
         if threading.get_ident() == self._thread and not self._announces and not made.plan.stages:
             try:
                 self._arm(made, begin=True)
@@ -115,8 +119,8 @@ class ProfilerManager:
         """
         with self._lock:
             session = self._session
-            if session is None or os.getpid() != self._process:
-                raise LifetimeError(self._nothing_to_stop())
+            if session is None or not self._starter.here:
+                raise LifetimeError(why_nothing_records(self._saving, self._last, here=self._starter.here))
             if session.stop_asked:
                 raise LifetimeError("not recording any more: another stop is under way")
             session.stop_asked = True
@@ -133,18 +137,10 @@ class ProfilerManager:
     def status(self) -> ManagerStatus:
         """What is going on; on any thread, never waiting for the working one."""
         with self._lock:
-            session = self._session
-            recorder = session.recorder if session is not None else None
-            kept = [each.recorder for each in self._saving if each.recorder is not None]
-            return ManagerStatus(
-                state=self._state(),
-                session=str(session.folder) if session is not None else None,
-                window=recorder.window if recorder is not None else None,
-                steps=recorder.record.steps + recorder.window_steps if recorder is not None else 0,
+            return status_of(
+                self._session if self._starter.here else None,
+                self._saving if self._starter.here else [],
                 total_steps=self._total_steps,
-                saving=len(self._saving),
-                profilers_alive=sum(each.profilers_alive for each in [*kept, *([recorder] if recorder else [])]),
-                held_bytes=held_bytes(),
                 last=self._last,
             )
 
@@ -230,27 +226,29 @@ class ProfilerManager:
             session = self._session
             if session is not None:
                 self._move(session, kind, stage)
+            elif not self._saving:
+                self._attention = self._toggle
         except Exception as error:  # noqa: BLE001 - the seam to a server that must not end by its profiler's fault
             self._failed(error)
 
     def _move(self, session: ControlledSession, kind: str, stage: object) -> None:
         """One boundary of the session that records, or is about to."""
         recorder = session.recorder
-        if recorder is None and kind in ("begin_step", "step"):
+        if recorder is None and session.ready and kind in ("begin_step", "step"):
             recorder = self._arm(session, begin=kind == "step")
-            if kind == "begin_step":
+            if recorder is not None and kind == "begin_step":
                 recorder.begin_step(stage)
         elif recorder is not None:
             getattr(recorder, kind)(*([stage] if kind == "begin_step" else []))
         if recorder is not None and recorder.state is State.EXPORTING:
             with self._lock:
                 if self._session is session:
-                    self._session, self._last = None, session.result()
+                    self._session, self._last, self._last_number = None, session.result(), session.number
                     self._saving.append(session)
 
     def _is_stranger(self) -> bool:
         """Steps of a second thread are not recorded, and a forked child records nothing of its parent's."""
-        if os.getpid() != self._process:
+        if not self._starter.here:
             return True
         here = threading.get_ident()
         session = self._session
@@ -259,18 +257,29 @@ class ProfilerManager:
             return False
         if here != session.thread and not self._strangers:
             self._strangers = True
-            warnings.warn("dsv4prof records one thread's steps; those of another thread are ignored", stacklevel=4)
+            warn("one thread's steps are recorded; those of another thread are ignored")
         return here != session.thread
 
     def _toggled(self) -> None:
         session = self._session
-        if session is not None:
+        if session is None:
+            # Ranks agree on a folder, which may take a while; the loop does not wait for that.
+            alone = (self._coordinates.world_size or 1) == 1
+            self._start_quietly() if alone else beside(self._start_quietly)
+            return
+        with self._lock:
             session.stop_asked = True
-            if session.recorder is not None:
+            if session.recorder is None:
+                self._cancel(session, "it was stopped before a step began")
+            else:
                 session.recorder.request_stop(None)
-        else:
-            # torch's imports and the ranks' agreement on a folder take a while; the loop does not wait for them.
-            threading.Thread(target=self._request, args=(self.plan,), name="dsv4prof-start", daemon=True).start()
+
+    def _start_quietly(self) -> None:
+        """For a signal, which has nobody to answer to."""
+        try:
+            self._request(self.plan, in_loop=True)
+        except Dsv4profError as error:
+            warn(error.message)
 
     def _request(
         self,
@@ -278,49 +287,42 @@ class ProfilerManager:
         root: Path | str | None = None,
         name: str | None = None,
         session: Path | str | None = None,
+        *,
+        in_loop: bool = False,
     ) -> ControlledSession:
-        if os.getpid() != self._process:
-            raise LifetimeError(_FORKED, hint="make a manager in the child, and start it with multiprocessing's spawn")
-        chosen = counted_from(plan, self._total_steps)
-        if not self._starting.acquire(blocking=False):
-            raise LifetimeError("a recording is already being started", hint="status tells how it goes")
-        try:
-            if threading.get_ident() != self._thread:
-                # Whoever asks from outside waits for torch's imports, and not the program's next step.
-                preload_profiler()
-            if self._session is not None:
-                raise LifetimeError(
-                    f"a recording is already {self._state()}", hint="stop it, or wait for its end; status tells"
-                )
-            home = Path(root).absolute() if root is not None else self._root
-            folder = session_folder(chosen, self._coordinates, home, name or self._name, joined=session)
-            made = ControlledSession(chosen, folder, RankSink(folder, self._coordinates))
-            made.sink.preflight(chosen.window_names())
-            with self._lock:
-                self._session, self._attention = made, True
-        finally:
-            self._starting.release()
+        if self._session is not None and self._starter.here:
+            raise LifetimeError(
+                f"a recording is already {state_of(self._session)}", hint="stop it, or wait for its end; status tells"
+            )
+        made = self._starter.make(plan, root, name, session)
+        with self._lock:
+            self._session, self._attention = made, True
+        if threading.get_ident() != self._thread or in_loop:
+            self._starter.get_ready(made, wait=not in_loop)
+        else:
+            made.ready = True
         return made
 
-    def _arm(self, session: ControlledSession, *, begin: bool) -> Recorder:
-        metadata = trace_metadata(self._coordinates, session.folder)
-        recorder = Recorder(
-            session.plan,
-            session.sink,
-            partial(make_backend, session.plan, metadata=metadata),
-            mark_steps=True,
-            on_done=partial(self._conclude, session),
-        )
-        if not session.plan.records(self._coordinates):
-            recorder.skip()
-            self._conclude(session)
-            return recorder
-        if begin and session.plan.stages:
+    def _arm(self, session: ControlledSession, *, begin: bool) -> Recorder | None:
+        """A recorder for a session that nobody has ended meanwhile."""
+        plan = counted_from(session.plan, self._total_steps)
+        if begin and plan.stages:
             raise UsageError("this recording is by stage, and step() does not say which stage begins")
+        make = partial(make_backend, plan, metadata=trace_metadata(self._coordinates, session.folder))
+        done = partial(self._conclude, session)
+        recorder = Recorder(plan, session.sink, make, mark_steps=True, on_done=done)
         with self._lock:
+            if self._session is not session or session.stop_asked:
+                return None
             session.recorder, session.thread = recorder, threading.get_ident()
         try:
-            recorder.arm(begin=begin)
+            if not (session.folder / MANIFEST_NAME).is_file():
+                raise OutputError(f"the session's folder is gone: {session.folder}")
+            if plan.records(self._coordinates):
+                recorder.arm(begin=begin)
+            else:
+                recorder.skip()
+                self._conclude(session)
         except BaseException:
             session.recorder = None
             raise
@@ -331,11 +333,10 @@ class ProfilerManager:
         try:
             forget_launch(session.folder, assemble(session.folder))
         except (Dsv4profError, OSError) as error:
-            warnings.warn(f"dsv4prof could not write the manifest of {session.folder}: {error}", stacklevel=2)
+            warn(f"the manifest of {session.folder} could not be written: {error}")
         with self._lock:
-            newer = self._session is not None and self._session is not session
-            if not newer or self._last is None or self._last.session == str(session.folder):
-                self._last = session.result()
+            if session.number >= self._last_number:
+                self._last, self._last_number = session.result(), session.number
             self._saving = [each for each in self._saving if each is not session]
             if self._session is session:
                 self._session = None
@@ -348,7 +349,7 @@ class ProfilerManager:
     def _failed(self, error: Exception) -> None:
         """Where a file can still say so, it says why there is no trace."""
         reason = f"the recording failed: {error or type(error).__name__}"
-        warnings.warn(f"dsv4prof: {reason}", stacklevel=2)
+        warn(reason)
         session = self._session
         if session is not None and session.recorder is None:
             self._cancel(session, reason, outcome=Outcome.FAILED)
@@ -357,22 +358,25 @@ class ProfilerManager:
         try:
             session.sink.update(outcome=outcome, reason=reason)
         except Dsv4profError as error:
-            warnings.warn(f"dsv4prof: {error}", stacklevel=2)
+            warn(error.message)
         self._conclude(session)
 
     def _finish(self, ended_by: EndedBy, reason: str | None, *, never_began: str) -> None:
         """End everything, on any thread, in bounded time."""
-        if os.getpid() != self._process:
+        if not self._starter.here:
             return
-        deadline = time.monotonic() + EXIT_PATIENCE_S
+        patience_s = exit_time_left(EXIT_PATIENCE_S) if ended_by is EndedBy.EXIT else EXIT_PATIENCE_S
+        deadline = time.monotonic() + patience_s
+        self._starter.settle(patience_s)
         with self._lock:
             session = self._session
             all_sessions = [*self._saving, *([session] if session is not None else [])]
-        if session is not None and session.recorder is not None:
-            session.stop_asked = True
-            session.recorder.request_stop(reason, ended_by)
-        elif session is not None:
-            self._cancel(session, never_began)
+            if session is not None:
+                session.stop_asked = True
+                if session.recorder is not None:
+                    session.recorder.request_stop(reason, ended_by)
+                else:
+                    self._cancel(session, never_began)
         if session is not None and threading.get_ident() == session.thread:
             self._at_boundary("poll")
         for each in all_sessions:
@@ -382,38 +386,15 @@ class ProfilerManager:
             else:
                 each.concluded.wait(left)
 
-    def _save_for_termination(self) -> bool:
-        """For SIGTERM: False when the main thread works, whose step is then left by an exception."""
-        if self._session is not None and self._thread == threading.main_thread().ident:
-            return False
+    def _save_for_termination(self) -> None:
+        """For SIGTERM, where another thread than the main one works."""
         self._finish(EndedBy.EXIT, "the process was terminated", never_began="terminated before a step began")
-        return True
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._process:
+        if not self._starter.here:
             return
         if self._toggle and self._session is None:
             self._toggle = False
-            self._request(self.plan)
+            self._start_quietly()
         never = "the process ended before a step began"
         self._finish(EndedBy.EXIT, "the process exited while recording", never_began=never)
-
-    def _state(self) -> str:
-        session = self._session
-        if session is None:
-            return "idle"
-        recorder = session.recorder
-        if recorder is None:
-            return "pending"
-        return "recording" if recorder.window is not None else "armed"
-
-    def _nothing_to_stop(self) -> str:
-        if os.getpid() != self._process:
-            return f"not recording: {_FORKED}"
-        if self._saving:
-            return "not recording any more: the recording has ended and is being saved"
-        last = self._last
-        if last is None:
-            return "not recording: none began"
-        how = f"ended by {last.ended_by}" if last.ended_by is not None else f"is {last.outcome}: {last.reason}"
-        return f"not recording: the last recording {how}"

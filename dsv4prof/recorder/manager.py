@@ -8,7 +8,6 @@ proved.
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,19 +16,17 @@ from types import TracebackType
 from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
 from dsv4prof.model.session import EndedBy, Outcome, RankRecord, ReleaseProof
 from dsv4prof.recorder.backends import Backend
+from dsv4prof.recorder.exits import ExitWatch
 from dsv4prof.recorder.limits import Limits
 from dsv4prof.recorder.outcome import judge
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.process import anybody_records, claim, only_saves, yield_claim
 from dsv4prof.recorder.saving import WindowSaver
 from dsv4prof.recorder.sink import RankSink
-from dsv4prof.recorder.states import State, require_legal
+from dsv4prof.recorder.states import State, require_legal, require_owner
 from dsv4prof.recorder.trigger import Action, Close, Open, Trigger
 from dsv4prof.recorder.window import Window, as_lifetime_error
 from dsv4prof.recorder.wording import describe
-
-# The longest that a process's exit waits for a trace that is being saved, or for another thread to end its step.
-EXIT_PATIENCE_S = 10.0
 
 
 class Recorder:
@@ -72,6 +69,7 @@ class Recorder:
         self._implied = False
         self._owner: int | None = None
         self._stack = ExitStack()
+        self._watch: ExitWatch | None = None
         self._stop_asked: tuple[EndedBy, str | None] | None = None
         self._cuts: list[str] = []
         self._done = threading.Event()
@@ -90,6 +88,11 @@ class Recorder:
     def steps_done(self) -> int:
         """Steps since arming, recorded or not."""
         return self._trigger.steps_done
+
+    @property
+    def owner(self) -> int | None:
+        """The thread that armed it, as `threading.get_ident()` has it."""
+        return self._owner
 
     @property
     def window(self) -> str | None:
@@ -129,8 +132,8 @@ class Recorder:
             stack.callback(yield_claim, self)
             self._owner = threading.get_ident()
             self._make().warm_up()
-            atexit.register(self._at_exit)
-            stack.callback(atexit.unregister, self._at_exit)
+            self._watch = ExitWatch(self)
+            stack.callback(self._watch.cancel)
             self._armed = True
             stack.callback(self._disarm)
             self._sink.update(outcome=Outcome.RECORDING)
@@ -212,6 +215,10 @@ class Recorder:
             self._saver.release_saved("at the end of the recording")
         return self._done.wait(timeout_s) if self._armed else self._done.is_set()
 
+    def note_unfinished(self, reason: str) -> None:
+        """The process ends before this recording did: the record says so, whoever finds it."""
+        self._sink.update(outcome=Outcome.INCOMPLETE, reason=reason)
+
     def release(self) -> ReleaseProof | None:
         """Drop the profilers and prove that they are gone. Idempotent; an unfinished recording is given up.
 
@@ -228,7 +235,8 @@ class Recorder:
 
     def abandon(self) -> None:
         """For the child of a fork: the recording stays the parent's. Nothing is saved, stopped or proved here."""
-        atexit.unregister(self._at_exit)
+        if self._watch is not None:
+            self._watch.cancel()
         self._stack.pop_all()
         self._saver.abandon()
         self._open = None
@@ -242,6 +250,16 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self.state in (State.ARMED, State.RECORDING) and threading.get_ident() != self._owner:
+            # A generator that another thread closes: only the thread that was recorded can stop its profiler.
+            self.request_stop("the block was left on another thread than the one that entered it", EndedBy.ERROR)
+            self.failure = self.failure or LifetimeError(
+                "the block was left on another thread than the one that it records",
+                hint="the recording ends when that thread does; enter and leave the block on one thread",
+            )
+            if error is None:
+                raise self.failure
+            return
         if self.state in (State.ARMED, State.RECORDING):
             ended_by, reason = self._stop_asked or (EndedBy.BLOCK_END, None)
             self._end(ended_by, f"the block ended with {describe(error)}" if error is not None else reason)
@@ -301,7 +319,7 @@ class Recorder:
                 self._limits.open()
                 self._open, self._ready = window, None
         if self._open is not None and self.mark_steps:
-            self._open.mark(self._trigger.steps_done if self._trigger.in_step else None)
+            self._open.mark(self._trigger.steps_done if self._trigger.counting else None)
         if self._trigger.finished:
             self._over()
 
@@ -315,7 +333,8 @@ class Recorder:
         window, self._open = self._open, None
         assert window is not None, "the trigger closes what it opened"
         # A name that was opened for a step that did not end would count as a step.
-        unfinished = self._trigger.steps_done if self.mark_steps and closed.steps and self._trigger.in_step else None
+        marked = self.mark_steps and self._trigger.counting
+        unfinished = self._trigger.steps_done if marked and closed.steps else None
         try:
             window.close(closed.ended_by, closed.steps, reason=reason, unfinished=unfinished)
         except BaseException:
@@ -374,20 +393,4 @@ class Recorder:
 
     def _allow(self, move: str) -> None:
         require_legal(move, self.state)
-        if self._owner is not None and threading.get_ident() != self._owner:
-            raise LifetimeError(
-                f"{move} was called on another thread than the one that armed the recorder",
-                hint="recording is per thread; from elsewhere call request_stop(), obeyed at the next step",
-            )
-
-    def _at_exit(self) -> None:
-        """The interpreter is about to go, which would crash while Kineto records."""
-        reason = "the process exited while recording"
-        mine = threading.get_ident() == self._owner
-        if mine:
-            self._end(EndedBy.EXIT, reason)
-        elif not self._ended:
-            self.request_stop(reason, EndedBy.EXIT)
-        if not (self.wait(EXIT_PATIENCE_S) if mine else self._done.wait(EXIT_PATIENCE_S)):
-            what = "the trace was still being saved" if self._ended else "the recording thread reached no step boundary"
-            self._sink.update(outcome=Outcome.INCOMPLETE, reason=f"{reason}, and {what} after {EXIT_PATIENCE_S:.0f} s")
+        require_owner(move, self._owner)

@@ -31,7 +31,7 @@ def judge(
         reasons.append(failure.message)
     if not reasons:
         return Outcome.COMPLETE, None
-    useful = any(_trouble(window) is None for window in windows) and bool(record.traces or _files(record))
+    useful = any(_is_useful(window, record) for window in windows)
     broken = bool(troubles) or failure is not None
     return (Outcome.FAILED if broken and not useful else Outcome.INCOMPLETE), "; ".join(reasons)
 
@@ -44,5 +44,7 @@ def _named(window: Ended, trouble: str) -> str:
     return f"{window.name}: {trouble}" if window.name else trouble
 
 
-def _files(record: RankRecord) -> bool:
-    return any(window.files for window in record.windows)
+def _is_useful(window: Ended, record: RankRecord) -> bool:
+    """What was saved whole is of use, also where something went wrong after it."""
+    saved = record.window(window.name)
+    return saved is not None and window.lack is None and bool(saved.trace or saved.files)

@@ -142,7 +142,9 @@ class RecordPlan(msgspec.Struct, frozen=True, kw_only=True):
         if not self.stages:
             return
         if self.active is None:
-            raise UsageError("a recording by stage needs a number of steps for each stage", hint="say how many (--steps)")
+            raise UsageError(
+                "a recording by stage needs a number of steps for each stage", hint="say how many (--steps)"
+            )
         if self.warmup:
             raise UsageError(
                 "a recording by stage cannot warm up: nobody knows when a stage will begin",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Protocol
 
 from dsv4prof.errors import LifetimeError
@@ -17,6 +18,11 @@ class Claimant(Protocol):
     @property
     def window(self) -> str | None:
         """The name of the window that records now."""
+        ...
+
+    @property
+    def owner(self) -> int | None:
+        """The `threading.get_ident()` of the thread that it records."""
         ...
 
     def abandon(self) -> None:
@@ -32,6 +38,7 @@ class _Place:
         self.holder: Claimant | None = None
         self.saving: list[Claimant] = []
         self.watches_forks = False
+        self.exit_began: float | None = None
 
 
 _place = _Place()
@@ -70,6 +77,20 @@ def yield_claim(recorder: Claimant) -> None:
 def holder() -> Claimant | None:
     """Who records in this process now, or is about to."""
     return _place.holder
+
+
+def recorders_of(thread: int) -> list[Claimant]:
+    """Those that record a thread, or save what they recorded of it."""
+    everybody = [*([_place.holder] if _place.holder is not None else []), *_place.saving]
+    return [recorder for recorder in everybody if recorder.owner == thread]
+
+
+def exit_time_left(budget_s: float) -> float:
+    """What is left of the seconds by which the process's exit may be delayed, by everybody together."""
+    now = time.monotonic()
+    if _place.exit_began is None:
+        _place.exit_began = now
+    return max(0.0, _place.exit_began + budget_s - now)
 
 
 def anybody_records() -> bool:

@@ -8,6 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from dsv4prof.model.session import ReleaseProof
 from dsv4prof.recorder.backends import Remains
@@ -56,6 +58,9 @@ def release_with_proof(
 
 def resident_bytes() -> int:
     """This process's resident set, bytes."""
+    with suppress(OSError):
+        # Read at every recorded step: 13 us, against 80 to 220 us by psutil.
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     import psutil
 
     return int(psutil.Process(os.getpid()).memory_info().rss)

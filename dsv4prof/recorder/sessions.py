@@ -26,7 +26,7 @@ DEFAULT_ROOT = Path("traces/local")
 MAX_WORLD_SIZE = 1 << 20
 _FOLDER = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 _CREATED = "%Y-%m-%dT%H:%M:%SZ"
-_RANK_FILE = re.compile(r"^rank(\d+)(-pid\d+)?\.json$")
+_RANK_FILE = re.compile(r"^rank(\d+)(-[\w.-]*pid\d+)?\.json$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
 

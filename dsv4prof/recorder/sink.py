@@ -6,8 +6,10 @@ A rank that dies leaves its last record behind, and `outcome: recording` in it s
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
+import re
 import shutil
 import socket
 import threading
@@ -26,6 +28,7 @@ from dsv4prof.recorder.wording import writable
 
 # Small, because the interpreter belongs to a chunk while its events are counted, and a server works beside it.
 _CHUNK = 1 << 18
+_NO_NAME = re.compile(r"[^A-Za-z0-9.]+")
 # A trace is written as JSON first (about 380 bytes an event) and then compressed beside it.
 MIN_FREE_BYTES = 64 << 20
 
@@ -106,7 +109,10 @@ class RankSink:
 
     def preflight(self, names: tuple[str, ...] = ("",)) -> None:
         """Space, permission, and no earlier trace of this rank's windows that would be overwritten."""
+        # Here rather than at the first save, which begins in the program's loop.
+        importlib.import_module("isal.igzip")
         check_writable(self.folder)
+        self._refuse_a_second_recording()
         self._claim()
         for name in names:
             if (path := self.window(name).trace_path).exists():
@@ -121,7 +127,10 @@ class RankSink:
         with self._lock:
             self._claim()
             self._record = msgspec.structs.replace(self._record, **changes)
-            _write(self.folder / f"rank{self._record.coordinates.rank}{self._twin}.json", self._record)
+            # The last word has to survive a power cut; a step of the program waits for the others.
+            final = self._record.outcome is not Outcome.RECORDING
+            path = self.folder / f"rank{self._record.coordinates.rank}{self._twin}.json"
+            _write(path, self._record, durable=final)
             return self._record
 
     def update_window(self, name: str, **changes: Any) -> WindowRecord:
@@ -137,6 +146,23 @@ class RankSink:
             self.update(windows=windows)
             return windows[place]
 
+    def _is_mine(self, record: RankRecord) -> bool:
+        """This process's own: two containers may have equal pids."""
+        here = socket.gethostname()
+        hosts = {each.coordinates.host or here for each in (record, self._record)}
+        return record.pid == os.getpid() and len(hosts) == 1
+
+    def _refuse_a_second_recording(self) -> None:
+        """Raises OutputError while this process records, or still saves, the same rank of the same session."""
+        if self._claimed:
+            return
+        taken = _read(record_path(self.folder, self._record.coordinates.rank))
+        if taken is not None and self._is_mine(taken) and taken.outcome is Outcome.RECORDING:
+            raise OutputError(
+                f"this process already records rank {taken.coordinates.rank} into {self.folder}",
+                hint="wait until that is saved, or record into a new session",
+            )
+
     def _claim(self) -> None:
         """Take the rank's name, or another when somebody who lives has it."""
         if self._claimed or not self.folder.is_dir():
@@ -144,8 +170,8 @@ class RankSink:
         rank = self._record.coordinates.rank
         with locked(self.folder):
             taken = _read(record_path(self.folder, rank))
-            if taken is not None and taken.pid != os.getpid() and _works_here(taken):
-                self._twin = f"-pid{os.getpid()}"
+            if taken is not None and not self._is_mine(taken) and _works_here(taken):
+                self._twin = f"-{_NO_NAME.sub('-', socket.gethostname())}-pid{os.getpid()}"
             self._claimed = True
             _write(self.folder / f"rank{rank}{self._twin}.json", self._record)
 
@@ -208,9 +234,9 @@ def write_record(folder: Path, record: RankRecord) -> None:
     _write(record_path(folder, record.coordinates.rank), record)
 
 
-def _write(path: Path, record: RankRecord) -> None:
+def _write(path: Path, record: RankRecord, *, durable: bool = True) -> None:
     try:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(record)))
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(record)), durable=durable)
     except OSError as error:
         raise _unwritable(path, error) from error
 

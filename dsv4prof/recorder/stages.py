@@ -6,11 +6,11 @@ of a prefill (SGLang's TARGET_VERIFY), so a decode window never filled. Here a m
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable
 
 from dsv4prof.errors import UsageError
 from dsv4prof.model.phase import Phase
+from dsv4prof.recorder.wording import warn
 
 STAGES = (Phase.PREFILL, Phase.DECODE, Phase.TARGET_VERIFY, Phase.DRAFT, Phase.DRAFT_EXTEND)
 # Parts of a decode step with speculative decoding: a window of `decode` takes them in, unless one has its own window.
@@ -27,6 +27,8 @@ _BY_MODE = {
 # Placeholder batches of servers: they run nothing of a stage.
 _NO_STAGE = frozenset({"idle", "prebuilt", "dummy", "dummy_first", "none", ""})
 _warned: set[str] = set()
+# Modes that carry a number have no end.
+_MOST_WARNINGS = 20
 
 
 def stage_of(mode: object) -> Phase | None:
@@ -41,9 +43,9 @@ def stage_of(mode: object) -> Phase | None:
     if name in _NO_STAGE:
         return None
     stage = _BY_MODE.get(name)
-    if stage is None and name not in _warned:
+    if stage is None and name not in _warned and len(_warned) < _MOST_WARNINGS:
         _warned.add(name)
-        warnings.warn(f"dsv4prof knows no stage for the mode {name!r}: its steps count for none", stacklevel=3)
+        warn(f"no stage is known for the mode {name!r}: its steps count for none")
     return stage
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from dsv4prof.errors import Dsv4profError, LifetimeError, UsageError
+from dsv4prof.errors import Dsv4profError, LifetimeError
 from dsv4prof.model.session import MANIFEST_NAME, RankCoordinates
 from dsv4prof.recorder.agreement import SESSION_VARIABLE, agree_on_session, forget_launch
 from dsv4prof.recorder.backends.compose import make_backend
@@ -20,10 +19,10 @@ from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sessions import DEFAULT_ROOT, assemble
 from dsv4prof.recorder.sink import RankSink
-from dsv4prof.recorder.starting import session_folder
+from dsv4prof.recorder.starting import new_session, require_name
 from dsv4prof.recorder.termination import by_exception
+from dsv4prof.recorder.wording import warn
 
-_LONGEST_NAME = 200
 _OTHERS_PATIENCE_S = 60.0
 # After a failure of its own: the others may be waiting for this rank in a collective.
 _FAILED_PATIENCE_S = 1.0
@@ -49,19 +48,12 @@ def record(
     Recording is per thread: a trace without any operator, because nothing ran or because other threads did the work, is
     saved and called incomplete.
     """
-    if len(name) > _LONGEST_NAME:
-        raise UsageError(
-            f"a session's name of {len(name)} characters is too long for a folder's",
-            hint=f"give {_LONGEST_NAME} characters or fewer",
-        )
     chosen = plan or RecordPlan()
     me = coordinates or coordinates_from(os.environ)
+    require_name(name)
     # The program may change its directory before anything is saved.
     home = Path(root).absolute()
-    if session is not None:
-        folder = agree_on_session(me, home, lambda: home, given=session)
-    else:
-        folder = session_folder(chosen, me, home, name)
+    folder = agree_on_session(me, home, lambda: new_session(chosen, me, home, name), given=session)
     made = not session and not os.environ.get(SESSION_VARIABLE) and (me.world_size or 1) == 1
     recorder = _armed(chosen, me, folder, discard=made)
     process = os.getpid()
@@ -103,7 +95,7 @@ def _meet(me: RankCoordinates, folder: Path, patience_s: float) -> None:
         return
     met = await_ranks(folder, world, patience_s=patience_s)
     if not met.complete:
-        warnings.warn(f"dsv4prof: {met.sentence}", stacklevel=4)
+        warn(met.sentence)
 
 
 def require_freed(recorder: Recorder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from enum import Enum
 
 from dsv4prof.errors import LifetimeError
@@ -34,3 +35,12 @@ def require_legal(move: str, state: State) -> None:
     sentence = _ILLEGAL.get((move, state))
     if sentence is not None:
         raise LifetimeError(sentence, hint=f"state: {state.value}")
+
+
+def require_owner(move: str, owner: int | None) -> None:
+    """Raises LifetimeError off the thread that armed the recorder, whose `get_ident()` is `owner`."""
+    if owner is not None and threading.get_ident() != owner:
+        raise LifetimeError(
+            f"{move} was called on another thread than the one that armed the recorder",
+            hint="recording is per thread; from elsewhere call request_stop(), obeyed at the next step",
+        )

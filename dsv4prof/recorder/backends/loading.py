@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +29,14 @@ def require_gpu(torch: Any, purpose: str) -> None:
         )
 
 
+_FIRST_PROFILERS = "torch._inductor.config"
+
+
+def is_preloaded() -> bool:
+    """Whether torch's first profiler finds its imports done."""
+    return _FIRST_PROFILERS in sys.modules
+
+
 def preload_profiler() -> None:
     """Import what torch's first profiler of a process imports: 1.4 s of its first start (torch 2.13: `prepare_trace`
     brings in torch._inductor, dynamo and sympy). On any thread; without torch, or with one that has no such part,
@@ -35,4 +44,4 @@ def preload_profiler() -> None:
     """
     with suppress(ImportError, MissingExtraError):
         import_torch()
-        importlib.import_module("torch._inductor.config")
+        importlib.import_module(_FIRST_PROFILERS)
