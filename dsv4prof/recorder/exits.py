@@ -7,7 +7,7 @@ import threading
 from typing import Protocol
 
 from dsv4prof.model.session import EndedBy
-from dsv4prof.recorder.farewell import farewell_of
+from dsv4prof.recorder.farewell import at_thread_end
 from dsv4prof.recorder.process import exit_time_left
 from dsv4prof.recorder.states import State
 
@@ -33,12 +33,12 @@ class ExitWatch:
 
     def __init__(self, recorder: Endable) -> None:
         self._recorder = recorder
-        self._farewell = farewell_of(self._thread_ends)
+        self._forget_thread = at_thread_end(self._thread_ends)
         atexit.register(self._at_exit)
 
     def cancel(self) -> None:
         atexit.unregister(self._at_exit)
-        self._farewell.cancel()
+        self._forget_thread()
 
     def _thread_ends(self) -> None:
         """Nobody else can stop a profiler of this thread, and at the process's exit it would crash."""

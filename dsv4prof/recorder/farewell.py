@@ -11,24 +11,20 @@ from collections.abc import Callable
 _here = threading.local()
 
 
-class Farewell:
-    """Calls `then` when the thread ends that it was made on, unless it was cancelled."""
+class _Sentinel:
+    """Held by nobody but its thread, so that it goes with it. `calls` is shared with whoever may take them back."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then: Callable[[], None] | None = then
-
-    def cancel(self) -> None:
-        self._then = None
+    def __init__(self, calls: list[Callable[[], None]]) -> None:
+        self.calls = calls
 
     def __del__(self) -> None:
-        then, self._then = self._then, None
-        if then is not None:
-            then()
+        while self.calls:
+            self.calls.pop()()
 
 
-def farewell_of(then: Callable[[], None]) -> Farewell:
-    """Have `then` called at the end of this thread; its only lasting reference is the thread's own."""
-    farewells = [each for each in getattr(_here, "farewells", []) if each._then is not None]
-    farewells.append(Farewell(then))
-    _here.farewells = farewells
-    return farewells[-1]
+def at_thread_end(then: Callable[[], None]) -> Callable[[], None]:
+    """Have `then` called at the end of this thread, on it; returns what takes that back."""
+    calls = [then]
+    living = [sentinel for sentinel in getattr(_here, "sentinels", []) if sentinel.calls]
+    _here.sentinels = [*living, _Sentinel(calls)]
+    return calls.clear

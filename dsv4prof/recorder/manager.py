@@ -26,7 +26,7 @@ from dsv4prof.recorder.sink import RankSink
 from dsv4prof.recorder.states import State, require_legal, require_owner
 from dsv4prof.recorder.trigger import Action, Close, Open, Trigger
 from dsv4prof.recorder.window import Window, as_lifetime_error
-from dsv4prof.recorder.wording import describe
+from dsv4prof.recorder.wording import describe, warn
 
 
 class Recorder:
@@ -111,7 +111,6 @@ class Recorder:
 
     @property
     def record(self) -> RankRecord:
-        """What the session says of this rank now."""
         return self._sink.record
 
     @property
@@ -216,7 +215,7 @@ class Recorder:
         return self._done.wait(timeout_s) if self._armed else self._done.is_set()
 
     def note_unfinished(self, reason: str) -> None:
-        """The process ends before this recording did: the record says so, whoever finds it."""
+        """The process ends before this recording did."""
         self._sink.update(outcome=Outcome.INCOMPLETE, reason=reason)
 
     def release(self) -> ReleaseProof | None:
@@ -251,7 +250,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.state in (State.ARMED, State.RECORDING) and threading.get_ident() != self._owner:
-            # A generator that another thread closes: only the thread that was recorded can stop its profiler.
+            # A generator that another thread closes, say: only the recorded thread can stop its profiler.
             self.request_stop("the block was left on another thread than the one that entered it", EndedBy.ERROR)
             self.failure = self.failure or LifetimeError(
                 "the block was left on another thread than the one that it records",
@@ -259,10 +258,14 @@ class Recorder:
             )
             if error is None:
                 raise self.failure
+            warn(self.failure.message)
             return
         if self.state in (State.ARMED, State.RECORDING):
             ended_by, reason = self._stop_asked or (EndedBy.BLOCK_END, None)
-            self._end(ended_by, f"the block ended with {describe(error)}" if error is not None else reason)
+            try:
+                self._end(ended_by, f"the block ended with {describe(error)}" if error is not None else reason)
+            finally:
+                self.wait()
         self.wait()
         if error is None and self.failure is not None:
             raise self.failure
@@ -337,13 +340,12 @@ class Recorder:
         unfinished = self._trigger.steps_done if marked and closed.steps else None
         try:
             window.close(closed.ended_by, closed.steps, reason=reason, unfinished=unfinished)
-        except BaseException:
-            window.saved.set()
-            raise
-        if save:
-            self._saver.save(window)
-        else:
-            window.saved.set()
+        finally:
+            # A signal that waited for the stop is raised at its end.
+            if save:
+                self._saver.save(window)
+            else:
+                window.saved.set()
 
     def _end(self, ended_by: EndedBy, reason: str | None, *, discard: bool = False) -> None:
         """Nothing is recorded from now on; what is open is closed and saved, unless it is to be discarded."""
@@ -351,15 +353,17 @@ class Recorder:
             return
         if reason is not None:
             self._cuts.append(reason)
-        if self._open is not None:
-            self._close(self._trigger.close(ended_by), reason, save=not discard)
-        if not self._trigger.finished:
-            self._cuts.append(self._trigger.unopened())
-        self._trigger.give_up()
-        if self._ready is not None:
-            self._ready.saved.set()
-            self._ready = None
-        self._over()
+        try:
+            if self._open is not None:
+                self._close(self._trigger.close(ended_by), reason, save=not discard)
+        finally:
+            if not self._trigger.finished:
+                self._cuts.append(self._trigger.unopened())
+            self._trigger.give_up()
+            if self._ready is not None:
+                self._ready.saved.set()
+                self._ready = None
+            self._over()
 
     def _over(self) -> None:
         """Nothing more will be recorded: whoever is next may begin."""

@@ -81,21 +81,21 @@ class Window:
         """
         self._unfinished = unfinished
         grown = self.growth_bytes
-        began = time.perf_counter_ns()
-        try:
-            with deferred_signals():
+        with deferred_signals():
+            began = time.perf_counter_ns()
+            try:
                 self._backend.stop()
                 self._stopped = True
-        except (Dsv4profError, RuntimeError) as error:
-            self.fail(error, "stopped")
-        self._note(
-            steps=steps,
-            ended_by=ended_by,
-            reason=reason,
-            stop_ns=time.perf_counter_ns() - began,
-            growth_bytes=grown,
-            notes=list(self._backend.notes),
-        )
+            except (Dsv4profError, RuntimeError) as error:
+                self.fail(error, "stopped")
+            self._note(
+                steps=steps,
+                ended_by=ended_by,
+                reason=reason,
+                stop_ns=time.perf_counter_ns() - began,
+                growth_bytes=grown,
+                notes=list(self._backend.notes),
+            )
 
     def save(self) -> None:
         """Export, compress and note it; on any thread. Sets `saved` however it ends."""

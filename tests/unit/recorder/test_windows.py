@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4prof.errors import UsageError
+from dsv4prof.errors import OutputError, UsageError
 from dsv4prof.model.session import EndedBy, Outcome, RankCoordinates
 from dsv4prof.recorder import limits
 from dsv4prof.recorder.manager import Recorder
@@ -200,3 +200,55 @@ def test_two_processes_that_call_themselves_the_same_rank_both_keep_their_trace(
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert len(list(folder.glob("rank0*.trace.json.gz"))) == 2
     assert [record.outcome for record in open_session(folder).ranks] == [Outcome.COMPLETE, Outcome.COMPLETE]
+
+
+def test_a_second_recording_into_the_same_session_is_refused_while_the_first_one_lasts(sink: RankSink) -> None:
+    waits = threading.Event()
+    first = Recorder(RecordPlan(active=1), sink, making(FakeBackend(export_waits_for=waits)))
+    first.arm()
+    first.step()
+    second = RankSink(sink.folder, RankCoordinates(rank=0, world_size=1))
+    with pytest.raises(OutputError, match="already records rank 0"):
+        second.preflight()
+    waits.set()
+    assert first.wait(10)
+    with pytest.raises(OutputError, match="exists already"):
+        RankSink(sink.folder, RankCoordinates(rank=0, world_size=1)).preflight()
+
+
+def test_equal_ranks_and_pids_of_two_hosts_do_not_share_a_file(tmp_path: Path) -> None:
+    folder = create_session(tmp_path, name="t", world_size=1)
+    sinks = [RankSink(folder, RankCoordinates(rank=0, world_size=1, host=host)) for host in ("n0", "n1")]
+    for sink in sinks:
+        sink.preflight()
+        sink.update(outcome=Outcome.RECORDING)
+    assert len({sink.window("").trace_path for sink in sinks}) == 2
+    assert [record.coordinates.host for record in open_session(folder).ranks] == ["n0", "n1"]
+
+
+def test_memory_that_the_program_frees_does_not_count_against_growth(
+    sink: RankSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = iter([1200 << 20, 100 << 20] + [(100 + 10 * step) << 20 for step in range(100)])
+    monkeypatch.setattr("dsv4prof.recorder.window.resident_bytes", lambda: next(sizes))
+    recorder = Recorder(RecordPlan(active=1000, size_limit_mb=35), sink, making(FakeBackend()))
+    recorder.arm()
+    for _ in range(20):
+        recorder.step()
+    assert recorder.wait(10)
+    assert sink.record.windows[0].ended_by is EndedBy.SIZE_LIMIT
+
+
+def test_what_was_saved_whole_is_of_use_whatever_failed_after_it(
+    sink: RankSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_files(self: FakeBackend, base: Path) -> dict[str, Path]:
+        raise OutputError("no place for the snapshot")
+
+    monkeypatch.setattr(FakeBackend, "export_files", export_files)
+    recorder = Recorder(RecordPlan(active=1), sink, making(FakeBackend()))
+    recorder.arm()
+    recorder.step()
+    assert recorder.wait(10)
+    assert (sink.record.outcome, sink.record.reason) == (Outcome.INCOMPLETE, "no place for the snapshot")
+    assert trace_of(sink).exists()
