@@ -12,12 +12,14 @@ from dsv4prof.api.analyzing import Insight, explain, verdict
 from dsv4prof.api.merging import Merged, merge_check, merge_source, rank_facts
 from dsv4prof.api.sources import Source, resolve
 from dsv4prof.api.words import plural
-from dsv4prof.errors import InterruptedRunError
+from dsv4prof.errors import InputError, InterruptedRunError
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
+from dsv4prof.rules import get
 from dsv4prof.target.remote.attach import Attached, attach_sglang
 from dsv4prof.target.remote.client import Client, UrlClient
 from dsv4prof.target.remote.facts import ask_facts
+from dsv4prof.target.remote.interrupts import interruptible
 from dsv4prof.target.remote.local import only_one
 from dsv4prof.target.remote.others import attach_folder, attach_own
 from dsv4prof.target.remote.spec import AttachSpec
@@ -49,43 +51,63 @@ def attach(
     """
     server = client or UrlClient(spec.url, api_key=spec.api_key)
     verdict([], fail_on)
-    with only_one(server.url):
-        facts = ask_facts(server)
-        progress(f"{server.url}: {facts.words()}")
-        how = {"sglang": attach_sglang, "dsv4prof": attach_own}.get(facts.kind, attach_folder)
-        attached = how(server, facts, spec, progress)
+    attached: Attached | None = None
     try:
-        return _report(server.url, attached, _parts(attached, progress), fail_on)
+        with interruptible(), only_one(server.url):
+            facts = ask_facts(server)
+            progress(f"{server.url}: {facts.words()}")
+            how = {"sglang": attach_sglang, "dsv4prof": attach_own}.get(facts.kind, attach_folder)
+            attached = how(server, facts, spec, progress)
+        with interruptible():
+            return _report(server.url, attached, *_parts(attached, progress), fail_on)
     except KeyboardInterrupt:
+        if attached is None:
+            raise InterruptedRunError("interrupted before anything was recorded") from None
         raise InterruptedRunError(
-            "interrupted while merging; the ranks' traces are whole", hint=f"dsv4prof merge {attached.session.id}"
+            "interrupted while merging; the ranks' traces are kept", hint=f"dsv4prof merge {attached.session.id}"
         ) from None
 
 
-def _parts(attached: Attached, progress: Progress) -> list[_Part]:
-    """Each window by itself: two windows of one rank are not one recording."""
+def _parts(attached: Attached, progress: Progress) -> tuple[list[_Part], list[Finding]]:
+    """Each window by itself: two windows of one rank are not one recording. Also those that nobody can read."""
     folder, session = attached.folder, attached.session
     names = dict.fromkeys(window.name for record in session.ranks for window in record.windows if window.trace)
-    parts = []
+    parts, lost = [], []
     for name in names:
         progress("merging" + (f" {name}" if name else ""))
         source = resolve([str(folder)], folder.parent, window=name)
         target = folder / source.merged_name
-        merged = merge_source(source, target)
+        try:
+            merged = merge_source(source, target)
+        except InputError as error:
+            # One window's file must not cost the report of the others, nor the only one's the report of its loss.
+            lost.append(_unreadable(name, error))
+            continue
         parts.append(
             _Part(window=name, source=source, merged=merged, insight=explain(merged.gathered.trace, session))
         )
-    return parts
+    return parts, lost
 
 
-def _report(url: str, attached: Attached, parts: list[_Part], fail_on: str) -> Report:
+def _unreadable(window: str, error: InputError) -> Finding:
+    return Finding(
+        code="DSV503",
+        severity=get("DSV503").severity,
+        message=f"{window}: {error.message}" if window else error.message,
+        evidence={"window": window, "hint": error.hint or ""},
+        cost_reason="not a matter of time",
+        fingerprint=f"DSV503-{window}",
+    )
+
+
+def _report(url: str, attached: Attached, parts: list[_Part], lost: list[Finding], fail_on: str) -> Report:
     session, many = attached.session, len(parts) > 1
-    findings = [_named(finding, part.window, many) for part in parts for finding in _findings(part)]
-    whole = all(part.merged.gathered.whole for part in parts) and session.outcome.value == "complete"
+    findings = [*lost, *(_named(finding, part.window, many) for part in parts for finding in _findings(part))]
+    whole = not lost and all(part.merged.gathered.whole for part in parts) and session.outcome.value == "complete"
     judged = verdict(findings, fail_on)
     if not whole:
-        judged = Verdict(exit_code=1, summary=session.reason or "partial: a rank's trace is not whole")
-    main = parts[-1]
+        judged = Verdict(exit_code=1, summary=session.reason or _first_fault(parts, lost))
+    main = parts[-1] if parts else None
     return Report(
         kind="attach",
         provenance=Provenance(
@@ -107,11 +129,26 @@ def _report(url: str, attached: Attached, parts: list[_Part], fail_on: str) -> R
         ],
         metrics=_metrics(attached, main),
         findings=findings,
-        notes=[*attached.notes, *main.source.notes, *main.insight.notes],
+        notes=[*attached.notes, *(note for part in parts[-1:] for note in (*part.source.notes, *part.insight.notes))],
         verdict=judged,
-        next_command=f"dsv4prof analyze {session.id}" + (f" --window {main.window}" if many else ""),
+        next_command=_next(session.id, parts),
         data=_data(url, attached, parts),
     )
+
+
+def _first_fault(parts: list[_Part], lost: list[Finding]) -> str:
+    """What is not whole, by name."""
+    faults = [finding.message for finding in lost]
+    for part in parts:
+        gathered = part.merged.gathered
+        faults += [*gathered.unreadable, *(f"rank {rank}: {why}" for rank, why in gathered.faults.items())]
+    return f"partial: {faults[0]}" if faults else "partial: a rank's trace is not whole"
+
+
+def _next(session: str, parts: list[_Part]) -> str:
+    if not parts:
+        return f"dsv4prof sessions show {session}"
+    return f"dsv4prof analyze {session}" + (f" --window {parts[-1].window}" if len(parts) > 1 else "")
 
 
 def _findings(part: _Part) -> list[Finding]:
@@ -142,10 +179,10 @@ def _session_check(attached: Attached) -> Check:
     )
 
 
-def _metrics(attached: Attached, main: _Part) -> list[Metric]:
+def _metrics(attached: Attached, main: _Part | None) -> list[Metric]:
     own = attached.facts.accept_length
     told = [Metric("server.accept_length", "server's accept length", own, "tokens", "since its start")] if own else []
-    return [*main.insight.metrics, *told]
+    return [*(main.insight.metrics if main else []), *told]
 
 
 def _server_version(attached: Attached) -> dict[str, str]:
@@ -154,16 +191,21 @@ def _server_version(attached: Attached) -> dict[str, str]:
 
 
 def _data(url: str, attached: Attached, parts: list[_Part]) -> dict[str, Any]:
-    session, main = attached.session, parts[-1]
+    session, main = attached.session, parts[-1] if parts else None
+    merged: dict[str, Any] = {}
+    if main is not None:
+        merged = {
+            **main.insight.facts,
+            "ranks": rank_facts(main.merged.trace),
+            "merged": str(main.merged.path),
+            "check": msgspec.to_builtins(main.merged.check),
+        }
     return {
         "server": {"url": url, **msgspec.to_builtins(attached.facts)},
         "session": {"id": session.id, "path": str(attached.folder), "outcome": session.outcome.value},
         "workload": session.workload,
-        **main.insight.facts,
-        "ranks": rank_facts(main.merged.trace),
+        **merged,
         "missing_ranks": [record.coordinates.rank for record in session.ranks if not record.traces],
-        "merged": str(main.merged.path),
-        "check": msgspec.to_builtins(main.merged.check),
         "windows": {
             part.window or "all": {
                 "merged": str(part.merged.path),

@@ -12,7 +12,7 @@ import msgspec
 
 from dsv4prof.api.analyzing import explain, verdict
 from dsv4prof.api.merging import merge_check, merge_source, rank_facts
-from dsv4prof.api.sources import resolve
+from dsv4prof.api.sources import Source, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError
 from dsv4prof.model.finding import Finding, Severity
@@ -70,11 +70,11 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
     return Report(
         kind="run",
         provenance=_provenance(session),
-        checks=[_session_check(folder, session), *released, merge_check(merged)],
+        checks=[_session_check(folder, session), *released, merge_check(merged), *_window_checks(source)],
         sections=insight.sections,
         metrics=[*insight.metrics, *_throughput(session)],
         findings=findings,
-        notes=[*_limit_notes(session), *source.notes, *insight.notes],
+        notes=[*_limit_notes(session), *insight.notes],
         verdict=judged,
         next_command=_next(session, findings),
         data={
@@ -115,8 +115,13 @@ def _provenance(session: Session) -> Provenance:
 def _session_check(folder: Path, session: Session) -> Check:
     size = sum(record.trace_bytes or 0 for record in session.ranks)
     steps = max((record.steps for record in session.ranks), default=0)
-    overhead = _overhead_words(session.ranks[0]) if session.ranks else ""
+    recorded = [record for record in session.ranks if record.trace is not None]
+    measured = [record for record in recorded if record.overhead is not None and record.overhead.ratio is not None]
+    teller = next(iter([*measured, *recorded, *session.ranks]), None)
+    overhead = _overhead_words(teller) if teller is not None else ""
     ranks = plural(len(session.ranks), "rank")
+    if len(recorded) != len(session.ranks):
+        ranks = f"{len(recorded)} of {ranks}"
     message = f"{folder}: {ranks}, {plural(steps, 'step')}, {size / 1e6:.1f} MB; {overhead}"
     return Check(key="session", ok=session.outcome.value == "complete", message=message)
 
@@ -161,13 +166,20 @@ def _kept_words(count: int, held: int) -> str:
 
 
 def _limit_notes(session: Session) -> list[str]:
-    """Windows that a limit ended, since a shorter trace explains itself otherwise."""
-    return [
-        f"rank {record.coordinates.rank}: {window.reason} after {plural(window.steps, 'step')}"
-        for record in session.ranks
-        for window in record.windows
-        if window.ended_by in (EndedBy.SIZE_LIMIT, EndedBy.TIME_LIMIT)
-    ]
+    """Windows that a limit ended, since a shorter trace explains itself otherwise; a sentence for ranks of one fate."""
+    ranks: dict[str, list[str]] = {}
+    for record in session.ranks:
+        for window in record.windows:
+            if window.ended_by in (EndedBy.SIZE_LIMIT, EndedBy.TIME_LIMIT):
+                name = f", window {window.name}" if window.name else ""
+                words = f"{name}: {window.reason} after {plural(window.steps, 'step')}"
+                ranks.setdefault(words, []).append(str(record.coordinates.rank))
+    return [f"{'rank' if len(who) == 1 else 'ranks'} {', '.join(who)}{words}" for words, who in ranks.items()]
+
+
+def _window_checks(source: Source) -> list[Check]:
+    """Whose figures follow, where there are several windows: read before them."""
+    return [Check(key="window", ok=None, message=note) for note in source.notes]
 
 
 def _holders(proof: ReleaseProof) -> str:

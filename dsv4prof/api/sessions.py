@@ -9,10 +9,12 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.configuring import settings_section
+from dsv4prof.api.sources import find_readable
 from dsv4prof.api.words import plural
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import Outcome, RankRecord, Session, WindowRecord
-from dsv4prof.recorder.sessions import find_session, list_sessions, open_session, remove_session, scan_sessions
+from dsv4prof.recorder.sessions import list_sessions, open_session, remove_session, scan_sessions
+from dsv4prof.target.failures import without_source_line
 
 _LIST_COLUMNS = [
     Column("id", "id"),
@@ -61,13 +63,13 @@ def sessions_list(root: Path) -> Report:
 
 def sessions_show(wanted: str, root: Path) -> Report:
     """One session: its ranks with outcome, cost and release, and its manifest for machines."""
-    folder = find_session(root, wanted)
+    folder = find_readable(root, wanted)
     session = open_session(folder)
     checks = [
         Check(
             key="outcome",
             ok={Outcome.COMPLETE: True, Outcome.RECORDING: None}.get(session.outcome, False),
-            message=f"{folder}: {session.outcome.value}" + (f", {session.reason}" if session.reason else ""),
+            message=f"{folder}: {session.outcome.value}" + (f", {_reason(session.reason)}" if session.reason else ""),
         )
     ]
     rows = [row for record in session.ranks for row in _rank_rows(record)]
@@ -131,8 +133,17 @@ def _unreadable_row(folder: Path) -> dict[str, Cell]:
 
 def _rank_rows(record: RankRecord) -> list[dict[str, Cell]]:
     """A row for each window of a rank; one that opened none has a row as well."""
-    rank: dict[str, Cell] = {"rank": record.coordinates.rank, "outcome": record.outcome.value, "reason": record.reason}
+    rank: dict[str, Cell] = {
+        "rank": record.coordinates.rank,
+        "outcome": record.outcome.value,
+        "reason": _reason(record.reason),
+    }
     return [{**rank, **_window_cells(window)} for window in record.windows] or [{**rank, "steps": 0}]
+
+
+def _reason(reason: str | None) -> str | None:
+    """For a person; the manifest beside it keeps all of it."""
+    return without_source_line(reason) if reason else None
 
 
 def _window_cells(window: WindowRecord) -> dict[str, Cell]:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.session import MANIFEST_NAME, EndedBy, Outcome, RankRecord, Session
 from dsv4prof.model.trace import MergedTrace
-from dsv4prof.recorder.sessions import find_session, list_sessions, open_session
+from dsv4prof.recorder.sessions import find_session, list_sessions, open_session, scan_sessions
 from dsv4prof.rules import get
 from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import load_readable, merge
@@ -62,7 +63,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        return str(self.folder or self.files[0])
+        """What was named; of several windows the one whose figures follow."""
+        name = str(self.folder or self.files[0])
+        return f"{name}, window {self.window}" if len(self.windows) > 1 else name
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +112,16 @@ def resolve(inputs: Sequence[str], sessions_dir: Path, *, window: str | None = N
         raise UsageError("an input is an empty text", hint="give rank files, one folder or one session")
     if len(inputs) == 1:
         path = Path(inputs[0])
-        if path.is_dir():
-            return _session(path, window) if (path / MANIFEST_NAME).is_file() else _folder(path)
+        if path.is_dir() and (path / MANIFEST_NAME).is_file():
+            return _session(path, window)
         if not path.exists():
             return _session(_find(inputs[0], sessions_dir), window)
+    if window is not None:
+        raise UsageError(
+            f"{inputs[0]} is no session and has no window {window!r}", hint="leave --window out, or name a session"
+        )
+    if len(inputs) == 1 and Path(inputs[0]).is_dir():
+        return _folder(Path(inputs[0]))
     missing = [name for name in inputs if not Path(name).is_file()]
     if missing:
         raise InputError(f"{missing[0]} is no file", hint="give rank files, one folder or one session")
@@ -141,7 +150,20 @@ def _find(wanted: str, sessions_dir: Path) -> Path:
         raise InputError(f"{wanted} does not exist", hint="dsv4prof sessions list shows what was recorded")
     if wanted == LATEST:
         recorded = (path for path, session in list_sessions(sessions_dir) if any(r.trace for r in session.ranks))
-        return next(recorded, None) or find_session(sessions_dir, wanted)
+        newest = next(recorded, None)
+        return newest if newest is not None else find_readable(sessions_dir, wanted)
+    return find_readable(sessions_dir, wanted)
+
+
+def find_readable(sessions_dir: Path, wanted: str) -> Path:
+    """A session's folder. Raises InputError that says so when all there is cannot be read."""
+    found, unreadable = scan_sessions(sessions_dir) if wanted == LATEST else ([], [])
+    if unreadable and not found:
+        why = unreadable[-1][1]
+        raise InputError(
+            f"no session under {sessions_dir} can be read ({plural(len(unreadable), 'unreadable one')}): {why}",
+            hint="dsv4prof sessions list shows them with the reasons",
+        )
     return find_session(sessions_dir, wanted)
 
 

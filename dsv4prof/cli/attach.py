@@ -11,10 +11,13 @@ import typer
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
 from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
+from dsv4prof.errors import UsageError
 
 if TYPE_CHECKING:
     from dsv4prof.recorder.plan import RecordPlan
 
+# What a server of today can be asked for.
+_STAGES = ("prefill", "decode")
 NAMES = ("stack", "shapes", "name", "sessions_dir", "format", "fail_on")
 
 
@@ -83,7 +86,7 @@ def attach(
         plan=_plan(
             steps=steps,
             start_step=start_step,
-            stages=stages or ("prefill,decode" if by_stage else ""),
+            stages=_stages(stages, by_stage=by_stage, steps=steps),
             activities=activities,
             stack=chosen["stack"],
             shapes=chosen["shapes"],
@@ -119,11 +122,27 @@ def _plan(
     )
 
 
+def _stages(given: str | None, *, by_stage: bool, steps: int | None) -> str:
+    """The stages to record, joined by commas. Raises UsageError in terms of this command's options."""
+    if given is None and not by_stage:
+        return ""
+    option = "--by-stage" if given is None else "--stages"
+    words = [word.strip().lower() for word in (",".join(_STAGES) if given is None else given).split(",")]
+    if wrong := [word for word in words if word not in _STAGES]:
+        what = f"unknown stage {wrong[0]!r}" if wrong[0] else "--stages names no stage"
+        raise UsageError(what, hint="prefill, decode or prefill,decode")
+    if steps is None:
+        raise UsageError(f"{option} needs --steps: how many steps of each stage", hint=f"{option} --steps 8")
+    return ",".join(words)
+
+
 def _folders(given: str | None) -> tuple[Path | None, str | None]:
     """`HERE:THERE`, as for a container's volume."""
     if given is None:
         return None, None
-    here, _, there = given.partition(":")
+    here, colon, there = given.partition(":")
+    if not here.strip() or (colon and not there.strip()):
+        raise UsageError(f"--output-dir: {given!r} leaves out a folder", hint="--output-dir DIR or HERE:THERE")
     return Path(here).absolute(), there or None
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dsv4prof.model.report import Report
 
 DEBUG_ENV = "DSV4PROF_DEBUG"
+INTERRUPTED = 130
+_INTERRUPTED = "interrupted"
 
 
 class ReaderGoneError(Exception):
@@ -99,15 +101,22 @@ def guarded(call: Callable[[], int | None]) -> int:
     0 clean, 1 findings or a broken budget, 2 usage, unreadable input or an error of our own, 130 Ctrl-C.
     """
     try:
-        return call() or 0
+        status = call() or 0
+        if status == INTERRUPTED:
+            # Typer turns a Ctrl-C inside a command into this status before anybody above it can say so.
+            error(_INTERRUPTED)
+        return status
     except Dsv4profError as problem:
         error(problem.message, problem.hint)
         return problem.exit_code
     except KeyboardInterrupt:
-        error("interrupted")
-        return 130
+        error(_INTERRUPTED)
+        return INTERRUPTED
     except ReaderGoneError:
         return 0
+    except _aborts():
+        error(_INTERRUPTED)
+        return INTERRUPTED
     except _usage_errors() as problem:
         error(_usage_message(problem), _usage_hint(problem))
         return 2
@@ -120,6 +129,13 @@ def guarded(call: Callable[[], int | None]) -> int:
             f"this is a fault of dsv4prof; {DEBUG_ENV}=1 prints the stack",
         )
         return 2
+
+
+def _aborts() -> type[Exception]:
+    """What older releases of typer make of a Ctrl-C."""
+    from typer import Abort
+
+    return Abort
 
 
 def _usage_errors() -> type[Exception]:

@@ -100,6 +100,12 @@ def assemble(folder: Path, **changes: Any) -> Session:
     return session
 
 
+class _Versioned(msgspec.Struct):
+    """What every version's manifest has."""
+
+    schema: str = MANIFEST_SCHEMA
+
+
 def open_session(path: Path | str) -> Session:
     """Read a session's folder. The ranks' own records count over the manifest's copy of them.
 
@@ -108,14 +114,17 @@ def open_session(path: Path | str) -> Session:
     folder = Path(path)
     manifest = folder / MANIFEST_NAME
     try:
-        session = msgspec.json.decode(manifest.read_bytes(), type=Session)
+        data = manifest.read_bytes()
+        # Before its fields: another version's may be missing or different.
+        schema = msgspec.json.decode(data, type=_Versioned).schema
+        session = msgspec.json.decode(data, type=Session) if schema == MANIFEST_SCHEMA else None
     except FileNotFoundError as error:
         raise InputError(f"{folder} is no session: it has no {MANIFEST_NAME}", hint="dsv4prof sessions list") from error
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"cannot read {manifest}: {error}", hint="was it written by another program?") from error
-    if session.schema != MANIFEST_SCHEMA:
+    if session is None:
         raise InputError(
-            f"{manifest} has the schema {session.schema!r}, this version reads {MANIFEST_SCHEMA!r}",
+            f"{manifest} has the schema {schema!r}, this version reads {MANIFEST_SCHEMA!r}",
             hint="use the dsv4prof version that wrote it",
         )
     if not 1 <= session.world_size <= MAX_WORLD_SIZE:

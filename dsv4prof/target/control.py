@@ -13,6 +13,9 @@ from types import FrameType
 
 from dsv4prof.recorder.atomic import write_atomic
 
+CTRL_C = "interrupted by Ctrl-C"
+# No rank goes on for steps that nobody records any more.
+LIMIT_REACHED = "a limit of the plan was reached"
 _REQUEST = ".stop-request"
 _LAST = ".stop-last"
 
@@ -21,9 +24,9 @@ class RunInterruptedError(Exception):
     """Raised between two steps when the run is to end; `args[0]` says why. Never leaves a rank's process."""
 
 
-def request_stop(folder: Path) -> None:
+def request_stop(folder: Path, reason: str = CTRL_C) -> None:
     """Ask all ranks of the session to end after a common step."""
-    write_atomic(folder / _REQUEST, b"")
+    write_atomic(folder / _REQUEST, reason.encode(), durable=False)
 
 
 def clear_stop(folder: Path) -> None:
@@ -41,6 +44,7 @@ class StopControl:
         self._rank = rank
         self._next = 0
         self._last: int | None = None
+        self._reason = CTRL_C
         self._terminated: str | None = None
 
     @property
@@ -59,20 +63,23 @@ class StopControl:
         if self._last is None:
             self._last = self._agree() if self._rank == 0 else self._read()
         if self._last is not None and self._next > self._last:
-            raise RunInterruptedError("interrupted by Ctrl-C")
+            raise RunInterruptedError(self._reason)
         self._next += 1
 
     def _agree(self) -> int | None:
-        if not self._request.exists():
+        try:
+            self._reason = self._request.read_text() or CTRL_C
+        except FileNotFoundError:
             return None
-        write_atomic(self._last_file, str(self._next).encode())
+        write_atomic(self._last_file, f"{self._next} {self._reason}".encode())
         return self._next
 
     def _read(self) -> int | None:
         try:
-            return int(self._last_file.read_text())
+            last, _, self._reason = self._last_file.read_text().partition(" ")
         except FileNotFoundError:
             return None
+        return int(last)
 
 
 def obey(control: StopControl, *numbers: signal.Signals) -> None:

@@ -121,7 +121,12 @@ def root_cause(exits: list[RankExit]) -> RankExit | None:
 def as_rank_failed(cause: RankExit, reason: str | None, kept: str) -> RankFailedError:
     """The one sentence for the user; `reason` is what the rank's own record says."""
     how = f"was {reason}" if cause.status == INTERRUPTED and reason else cause.how
-    return RankFailedError(_SOURCE_LINE.sub("", f"rank {cause.rank} {how}"), hint=kept)
+    return RankFailedError(without_source_line(f"rank {cause.rank} {how}"), hint=kept)
+
+
+def without_source_line(sentence: str) -> str:
+    """A reason for a person, without the place in torch's own sources."""
+    return _SOURCE_LINE.sub("", sentence)
 
 
 INTERRUPTED = 130

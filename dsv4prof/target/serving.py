@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.model.session import CallSite, Outcome, Overhead, RankCoordinates
+from dsv4prof.model.session import CallSite, EndedBy, Outcome, Overhead, RankCoordinates
 from dsv4prof.recorder.backends import Backend
 from dsv4prof.recorder.backends.compose import make_backend
 from dsv4prof.recorder.coordinates import trace_metadata
@@ -18,7 +18,8 @@ from dsv4prof.recorder.manager import Recorder
 from dsv4prof.recorder.overhead import measure_overhead
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sink import RankSink
-from dsv4prof.target.control import RunInterruptedError
+from dsv4prof.recorder.states import State
+from dsv4prof.target.control import LIMIT_REACHED, RunInterruptedError, request_stop
 from dsv4prof.target.following import FollowedPlan, follows_phases
 from dsv4prof.target.hooks import ProfilingHooks, SpanPass
 from dsv4prof.target.window import place_window
@@ -96,15 +97,23 @@ class RankServing:
         try:
             with recorder:
                 self._hooks.followed = followed
-                self._serve_followed(followed, profiled, patience=2 * len(timed.steps))
+                self._serve_followed(followed, recorder, profiled, patience=2 * len(timed.steps))
+        except RunInterruptedError as interruption:
+            if str(interruption) != LIMIT_REACHED:
+                raise
         finally:
             self._hooks.followed = None
             self._hooks.annotate = False
             self._sink.update(facts=self._all_facts(), overhead=_overhead(timed, profiled))
 
-    def _serve_followed(self, followed: FollowedPlan, profiled: list[MadeStep], *, patience: int) -> None:
-        """Serve until the plan is over, or no window was open for `patience` steps: a stage may never come."""
-        quiet = 0
+    def _serve_followed(
+        self, followed: FollowedPlan, recorder: Recorder, profiled: list[MadeStep], *, patience: int
+    ) -> None:
+        """Serve until the plan is over, or no window was open for `patience` steps: a stage may never come.
+
+        A rank whose limits have ended its recording early has all ranks end after a common step.
+        """
+        quiet, asked = 0, False
         for step in self._workload.serve_forever(Pass()):
             if self._hooks.annotate and not followed.by_phase:
                 profiled.append(step)
@@ -113,6 +122,9 @@ class RankServing:
                 followed.end_step()
             if followed.finished or quiet > patience:
                 return
+            if not asked and _cut_by_limit(recorder):
+                asked = True
+                request_stop(self._sink.folder, LIMIT_REACHED)
 
     def _maker(self, plan: RecordPlan) -> Callable[[], Backend]:
         metadata = trace_metadata(self._sink.record.coordinates, self._sink.folder)
@@ -153,3 +165,10 @@ def _intention(plan: RecordPlan) -> str:
     waits = f"waiting {first} steps, then " if first else ""
     again = f", {plan.windows} times" if plan.windows > 1 else ""
     return f"{waits}recording {plan.active} steps{again}"
+
+
+def _cut_by_limit(recorder: Recorder) -> bool:
+    """Whether a limit has ended the whole recording."""
+    over = recorder.state in (State.EXPORTING, State.RELEASED)
+    limits = (EndedBy.SIZE_LIMIT, EndedBy.TIME_LIMIT)
+    return over and any(window.ended_by in limits for window in recorder.record.windows)

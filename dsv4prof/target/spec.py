@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from dsv4prof.recorder.plan import RecordPlan
 SPEC_NAME = ".spec.json"
 # Far beyond any sensible run: what is over it is a mistyped number, refused before it fills memory.
 _MOST = {"requests": 1_000_000, "max_requests": 65_536, "max_new_tokens": 1_000_000, "chunk_tokens": 1_000_000}
+_MOST_STEPS = 1_000_000
+_MOST_MB = 1 << 20
 _LONGEST_NAME = 100
 DEVICES = ("cpu", "cuda", "hip")
 
@@ -73,6 +76,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         """What is possible in general and not in this run."""
         if self.plan.active is None:
             raise UsageError("a run has to know how many steps to record", hint="give the plan active steps")
+        self._check_sizes()
         absent = [rank for rank in self.plan.ranks if isinstance(rank, int) and rank >= self.tp]
         if absent:
             raise UsageError(
@@ -84,6 +88,21 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"a run on the CPU has no {sorted(gpu_only)[0]} activity", hint="give --device cuda or hip, or leave it"
             )
 
+    def _check_sizes(self) -> None:
+        """What no run reaches is a mistyped number: it would serve until somebody ends it, or never be a limit."""
+        for name, field in (("steps", "active"), ("wait", "wait"), ("warmup", "warmup"), ("start_step", "start_step")):
+            value = getattr(self.plan, field)
+            if value is not None and value > _MOST_STEPS:
+                raise UsageError(f"{name} is {value}", hint=f"give {_MOST_STEPS} or less")
+        if (self.plan.size_limit_mb or 0) > _MOST_MB:
+            raise UsageError(f"size_limit_mb is {self.plan.size_limit_mb}", hint=f"give {_MOST_MB} (1 TiB) or less")
+        if not isfinite(self.plan.time_limit_s or 0):
+            raise UsageError(f"time_limit_s is {self.plan.time_limit_s}", hint="give a number of seconds")
+        # In the plan, a list without a name in it has become no list at all.
+        given = next(iter(_as_list(self.settings.get("stages"))), None)
+        if given is not None and not self.plan.stages:
+            raise UsageError(f"stages is {given!r}, which names none", hint="name a stage, or leave stages out")
+
     def threads_of_a_rank(self) -> int:
         """How many threads torch gets in each rank on this machine."""
         return self.threads or max(1, ((os.cpu_count() or 1) - 1) // self.tp)
@@ -92,3 +111,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     def torch_device(self) -> str:
         """torch's name of the device: HIP devices are called cuda there."""
         return self.device.replace("hip", "cuda")
+
+
+def _as_list(setting: object) -> list[object]:
+    """[value, source], or nothing where the setting was not given."""
+    return setting if isinstance(setting, list) else []

@@ -20,9 +20,11 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.trace import Dropped, RankTrace
 from dsv4prof.trace.identity import coordinates, identify
 from dsv4prof.trace.inflate import GZIP_MAGIC, Inflated, inflate
+from dsv4prof.trace.mend import where
 from dsv4prof.trace.reader import EventReader
 from dsv4prof.trace.salvage import Salvaged, read_whole, salvage
 from dsv4prof.trace.wire import MAX_NS, NOT_JSON, check_utf8, decode_value, split_document
+from dsv4prof.trace.writers import second_stream
 
 HINT_NOT_A_TRACE = "expected a Chrome trace written by torch.profiler (.json or .json.gz)"
 _SHOWN = 40
@@ -87,15 +89,32 @@ def _read(path: Path) -> Inflated:
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if not data.startswith(GZIP_MAGIC):
-        return Inflated(data.removeprefix(codecs.BOM_UTF8), None, [])
+        return Inflated(_without_mark(data), None, [])
     try:
-        return Inflated(igzip.decompress(data).removeprefix(codecs.BOM_UTF8), None, [])
+        return Inflated(_without_mark(igzip.decompress(data)), None, [])
     except (EOFError, OSError, isal_zlib.error):  # type: ignore[misc]  # isal has no stubs
         read = inflate(data)
+        # A second header read as data can end the first stream by chance: only its checksum shows that.
+        foreign = second_stream(data)
+        if foreign is not None:
+            raise _two_writers(path, f"another gzip stream begins at byte {foreign:,} of the file") from None
         if not read.data:
             why = read.cut or "it holds nothing"
             raise InputError(f"{path}: {why}, and nothing could be decompressed", hint=HINT_NOT_A_TRACE) from None
-        return msgspec.structs.replace(read, data=read.data.removeprefix(codecs.BOM_UTF8))
+        return msgspec.structs.replace(read, data=_without_mark(read.data))
+
+
+def _without_mark(text: bytes) -> bytes:
+    """Without a byte order mark. Blanks take its place, so that every byte stays where it is in the file."""
+    mark = codecs.BOM_UTF8
+    return b" " * len(mark) + text[len(mark) :] if text.startswith(mark) else text
+
+
+def _two_writers(path: Path, evidence: str) -> InputError:
+    return InputError(
+        f"{path} holds two traces mixed into each other: {evidence}; the likely cause is two writers of one path",
+        hint="neither can be told from the other; give each rank a path of its own and record again",
+    )
 
 
 def _parse(data: bytes, path: Path, cut: str | None) -> Salvaged:
@@ -116,6 +135,8 @@ def _parse(data: bytes, path: Path, cut: str | None) -> Salvaged:
         if saved is None:
             why = cut or f"its text is not JSON ({error})"
             raise InputError(f"{path} is not a trace that can be read: {why}", hint=HINT_NOT_A_TRACE) from error
+        if saved.foreign is not None:
+            raise _two_writers(path, f"text of another one begins at {where(data, saved.foreign)}") from error
         return saved
 
 

@@ -1,47 +1,39 @@
 """What can be kept of a damaged trace file: every whole event, with a count of the rest and the reason.
 
-Writers cut files (a full disk, a killed process), and several Kineto versions write text that is no JSON: raw control
-characters (pytorch #130622), unescaped quotes (kineto #1459), `inf` and `nan` as numbers.
+Writers cut files (a full disk, a killed process), and several Kineto versions write text that is no JSON: see `mend`,
+and unescaped quotes (kineto #1459).
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
 from dsv4prof.model.trace import Dropped
-from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_event, decode_events, split_document
+from dsv4prof.trace.mend import Mended, mend
+from dsv4prof.trace.scan import EVENTS, TOKEN, elements, events_start
+from dsv4prof.trace.wire import NOT_JSON, WireEvent, decode_events, fault_of, split_document
+from dsv4prof.trace.writers import document_end, is_end_of_another, second_head
 
-_CONTROL = bytes(0x20 if code < 0x20 else code for code in range(256))
-_BARE_OR_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+]?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE)
-_LONE_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*)(?:(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
-)
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_DAMAGED = "damaged event: its text is not JSON"
-_CONTROLS = "raw control characters in strings were replaced by spaces"
-_ILLEGAL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_CONTROL_BYTE = re.compile(rb"[\x00-\x1f]")
 _TRIES = 20
-# Objects in a list among an event's arguments look like starts of events.
-_MAX_INNER_STARTS = 64
 _EVENTS_KEY = b'"traceEvents"'
-_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_EVENT_START = re.compile(rb'(?<![:\s])\s*\{\s*"(?:ph|name|cat|pid|tid|ts|id|s|args)"\s*:')
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_AT_BYTE = re.compile(r" \(byte (\d+)\)")
 
 
 class Salvaged(msgspec.Struct):
-    """The readable part of a file. `fields` holds the other top-level values that could be read."""
+    """The readable part of a file. `fields` holds the other top-level values that could be read.
+
+    `foreign` is where the text of another trace begins inside this one; the events are then nobody's.
+    """
 
     events: list[WireEvent]
     fields: dict[str, msgspec.Raw]
     dropped: list[Dropped]
     notes: list[str]
     complete: bool
+    foreign: int | None = None
 
 
 def read_whole(text: bytes) -> Salvaged | None:
@@ -71,7 +63,7 @@ def repeated_values(text: bytes, key: bytes) -> Iterator[bytes]:
     depth = 0
     expected = False
     start: int | None = None
-    for token in _TOKEN.finditer(text):
+    for token in TOKEN.finditer(text):
         mark = token[0][:1]
         if mark == b'"':
             expected = depth == 1 and token[0] == key
@@ -87,63 +79,38 @@ def repeated_values(text: bytes, key: bytes) -> Iterator[bytes]:
                 start = None
 
 
-def repair_text(data: bytes) -> tuple[bytes, list[str]]:
-    """The same text with the faults mended that need no guess, and a sentence for each kind of fault.
-
-    Control characters become spaces, bytes that are no UTF-8 and lone surrogates become U+FFFD, bare nan and inf
-    become null.
-    """
-    notes: list[str] = []
-    clean = data.translate(_CONTROL)
-    if clean != data and _strings_hold_controls(data):
-        notes.append(_CONTROLS)
-    utf8 = clean.decode("utf-8", "replace").encode()
-    if utf8 != clean:
-        notes.append("bytes that are not UTF-8 were replaced by U+FFFD")
-    paired, _ = _LONE_SURROGATE.subn(lambda m: m[0] if m[2] else m[1] + b"\\ufffd", utf8)
-    if paired != utf8:
-        notes.append("lone surrogates were replaced by U+FFFD")
-    numbers = _BARE_OR_STRING.sub(lambda m: m[0] if m[0].startswith(b'"') else b"null", paired)
-    if numbers != paired:
-        notes.append("nan and inf, which JSON does not have, were read as absent")
-    return numbers, notes
-
-
-def _strings_hold_controls(data: bytes) -> bool:
-    return any(_CONTROL_BYTE.search(match[0]) for match in _STRING.finditer(data))
-
-
 def salvage(data: bytes) -> Salvaged | None:
     """Keep every whole event of text that a strict read refuses; None when there is no `traceEvents` array."""
-    text, notes = repair_text(data)
+    foreign = second_head(data)
+    if foreign is not None:
+        return Salvaged([], {}, [], [], complete=False, foreign=foreign)
+    mended = mend(data)
     try:
-        whole = read_whole(text)
-        return None if whole is None else msgspec.structs.replace(whole, notes=[*notes, *whole.notes])
+        whole = read_whole(mended.text)
+        return None if whole is None else msgspec.structs.replace(whole, notes=[*mended.notes, *whole.notes])
     except NOT_JSON:
-        # A stray quote turns the text between strings into strings, so line ends there prove nothing.
-        proven = _ILLEGAL.search(data) is not None
-        return _scan(text, [note for note in notes if note != _CONTROLS or proven])
+        return _scan(mended)
 
 
-def _scan(text: bytes, notes: list[str]) -> Salvaged | None:
-    array = _ARRAY.search(text)
-    bare = len(text) - len(text.lstrip()) if text.lstrip()[:1] == b"[" else None
-    if array is None and bare is None:
+def _scan(mended: Mended) -> Salvaged | None:
+    text, notes = mended.text, mended.notes_of_broken_text()
+    start = events_start(text)
+    if start is None:
         return None
-    start = array.end() if array else (bare or 0) + 1
+    array = EVENTS.search(text)
     events: list[WireEvent] = []
-    damaged = 0
+    damaged: list[tuple[int, int]] = []
     end = start
-    for after, event in _elements(text, start):
+    for after, begin, event in elements(text, start):
         end = after
         if event is None:
-            damaged += 1
+            damaged.append((begin, after))
         else:
             events.append(event)
     tail = text[end:].lstrip(b" ,")
     closed = tail.startswith(b"]")
     complete = closed and (array is None or tail.rstrip().endswith(b"}"))
-    dropped = [Dropped(damaged, _DAMAGED)] if damaged else []
+    dropped = [_damage(mended, damaged)] if damaged else []
     if not closed and b"{" in tail:
         dropped.append(Dropped(1, "event cut off where the file ends early"))
     if closed and _EVENTS_KEY in tail:
@@ -155,67 +122,36 @@ def _scan(text: bytes, notes: list[str]) -> Salvaged | None:
         fields = {**before, **behind}
         if complete and not (whole_before and whole_behind):
             notes = [*notes, "a part of the values beside the events could not be read"]
-    return Salvaged(events, fields, dropped, notes, complete=complete)
+    foreign = _foreign(mended, len(text) - len(tail)) if closed and array is not None else None
+    return Salvaged(events, fields, dropped, notes, complete=complete, foreign=foreign)
 
 
-def _elements(text: bytes, start: int) -> Iterator[tuple[int, WireEvent | None]]:
-    """(end, event) of each object in an array; None for a damaged one, after which the next event start is taken."""
-    position = start
-    limits = _Limits(text)
-    while True:
-        while text[position : position + 1] in (b" ", b","):
-            position += 1
-        if text[position : position + 1] != b"{":
-            return
-        high = _object_end(text, position, limits.behind(position))
-        event = decode_event(text[position:high]) if high is not None else None
-        if high is not None and event is not None:
-            yield high, event
-            position = high
-            continue
-        resume = _EVENT_START.search(text, position + 1)
-        if resume is None:
-            if high is not None:
-                yield high, None
-            return
-        position = text.index(b"{", resume.start())
-        yield position, None
+def _foreign(mended: Mended, bracket: int) -> int | None:
+    """Where another trace's end stands behind the document whose events the bracket closes."""
+    tail = mended.text[bracket:]
+    end = document_end(tail)
+    return mended.origin(bracket + end) if end is not None and is_end_of_another(tail[end:]) else None
 
 
-class _Limits:
-    """How far to look for the end of an event: over so many starts of others at most.
-
-    Without a limit every event with a brace too many costs a walk to the end of the file.
-    """
-
-    def __init__(self, text: bytes) -> None:
-        self._starts = (match.end() for match in _EVENT_START.finditer(text))
-        self._ahead: deque[int] = deque()
-        self._end = len(text)
-
-    def behind(self, position: int) -> int:
-        while self._ahead and self._ahead[0] <= position:
-            self._ahead.popleft()
-        while len(self._ahead) < _MAX_INNER_STARTS:
-            start = next(self._starts, None)
-            if start is None:
-                return self._end
-            if start > position:
-                self._ahead.append(start)
-        return self._ahead[-1]
+def _damage(mended: Mended, damaged: list[tuple[int, int]]) -> Dropped:
+    """How many events, and of the first one where it is and what is wrong with it."""
+    begin, end = damaged[0]
+    piece = mended.text[begin:end]
+    why = fault_of(piece) or "its text is not JSON"
+    at = _AT_BYTE.search(why)
+    if at is not None:
+        place = mended.where(begin + int(at[1]))
+        if _follows_a_stray_quote(piece, int(at[1])):
+            why = f"its text is not JSON: a quote that is not escaped before {place}"
+        else:
+            why = f"its text is not JSON at {place}"
+    words = "damaged event at" if len(damaged) == 1 else "damaged events, the first at"
+    return Dropped(len(damaged), f"{words} {mended.where(begin)}: {why}")
 
 
-def _object_end(text: bytes, start: int, limit: int) -> int | None:
-    depth = 0
-    for token in _TOKEN.finditer(text, start, limit):
-        mark = text[token.start()]
-        if mark in b"{[":
-            depth += 1
-        elif mark in b"}]":
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    return None
+def _follows_a_stray_quote(piece: bytes, place: int) -> bool:
+    """Whether a string ended, and what follows it is neither its colon nor a comma nor a closing bracket."""
+    return piece[:place].rstrip().endswith(b'"') and piece[place : place + 1] not in b",:}]"
 
 
 def _fields(text: bytes) -> tuple[dict[str, msgspec.Raw], bool]:

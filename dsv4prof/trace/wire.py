@@ -112,3 +112,12 @@ def decode_event(raw: bytes | msgspec.Raw) -> WireEvent | None:
         return _EVENT.decode(raw)
     except NOT_JSON:
         return None
+
+
+def fault_of(raw: bytes | msgspec.Raw) -> str | None:
+    """Why one event cannot be read, in the reader's words; None when it can."""
+    try:
+        _EVENT.decode(raw)
+    except NOT_JSON as error:
+        return str(error)
+    return None

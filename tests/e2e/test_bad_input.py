@@ -138,7 +138,7 @@ def wait_until_recording(tmp_path: Path, child: subprocess.Popen[str]) -> Path:
         assert child.poll() is None, child.communicate()
         for folder in sessions(tmp_path):
             records = [json.loads(path.read_text()) for path in folder.glob("rank?.json")]
-            if len(records) == 2 and all(record.get("first_step") is not None for record in records):
+            if len(records) == 2 and all(record.get("windows") for record in records):
                 time.sleep(0.5)
                 return folder
         time.sleep(0.05)
@@ -153,11 +153,11 @@ def test_ctrl_c_saves_first(tmp_path: Path) -> None:
     assert child.returncode == 130, stderr
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(manifest["ranks"]) == 2
-    steps = {rank["steps"] for rank in manifest["ranks"]}
+    steps = {rank["windows"][0]["steps"] for rank in manifest["ranks"]}
     assert len(steps) == 1, "all ranks stop after the same step"
     assert min(steps) > 0
     for rank in manifest["ranks"]:
-        assert (folder / rank["trace"]).stat().st_size > 1000
+        assert (folder / rank["windows"][0]["trace"]).stat().st_size > 1000
     merged = dsv4prof("merge", str(folder), "--allow-partial", "--format", "json", cwd=tmp_path)
     assert merged.status == 0, merged.stderr
 
@@ -175,4 +175,4 @@ def test_a_rank_that_dies_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
     by_rank = {rank["coordinates"]["rank"]: rank for rank in manifest["ranks"]}
     assert by_rank[1]["outcome"] == "incomplete"
     assert "SIGKILL" in by_rank[1]["reason"]
-    assert (folder / by_rank[0]["trace"]).stat().st_size > 1000, "what rank 0 recorded is kept"
+    assert (folder / by_rank[0]["windows"][0]["trace"]).stat().st_size > 1000, "what rank 0 recorded is kept"

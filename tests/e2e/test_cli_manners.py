@@ -73,3 +73,20 @@ def test_a_mistyped_command_is_told_where_the_help_is(command: str, word: str, t
     assert hint.startswith("hint: ")
     assert "dsv4prof" in hint
     assert hint.endswith("--help")
+
+
+@pytest.mark.parametrize("call", ["typer.Exit(130)", "typer.Abort()", "KeyboardInterrupt"])
+@pytest.mark.parametrize("command", ["analyze", "merge"])
+def test_an_interrupt_is_said_in_one_sentence(command: str, call: str, trace: Path) -> None:
+    code = f"""
+import typer
+from dsv4prof import api
+from dsv4prof.cli.app import main
+def interrupt(*args, **kw):
+    raise {call}
+api.{command} = interrupt
+main()
+"""
+    line = [sys.executable, "-c", code, command, trace.name]
+    child = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=trace.parent)
+    assert (child.returncode, child.stdout, child.stderr) == (130, "", "error: interrupted\n")

@@ -28,8 +28,9 @@ def test_both_ranks_are_recorded_whole(plain_run: Outcome, workspace: Path) -> N
     assert [rank["coordinates"]["rank"] for rank in manifest["ranks"]] == [0, 1]
     for rank in manifest["ranks"]:
         assert rank["outcome"] == "complete"
-        assert rank["steps"] == 8
-        assert (folder / rank["trace"]).stat().st_size == rank["trace_bytes"]
+        (window,) = rank["windows"]
+        assert (window["steps"], window["ended_by"]) == (8, "max_steps")
+        assert (folder / window["trace"]).stat().st_size == window["trace_bytes"]
 
 
 def test_the_profiler_is_released_and_proved_gone(plain_run: Outcome) -> None:

@@ -35,7 +35,8 @@ class FakeServer:
     """A served step for every `/generate`; each rank of `ranks` (`TP-0-DP-1`) records it.
 
     `answers` overrules a path; `busy` is what `/v1/loads` tells; `silent` ranks never write; `half` ones write half a
-    file; `requests` is every (method, path, body) in order.
+    file; `requests` is every (method, path, body) in order. `saving_s` is how long a save takes, in which no stop is
+    answered; `failed_saves` are those that found no folder, which ends a real server.
     """
 
     ranks: tuple[str, ...] = ("TP-0",)
@@ -46,6 +47,8 @@ class FakeServer:
     silent: tuple[str, ...] = ()
     half: tuple[str, ...] = ()
     step_s: float = 0.01
+    saving_s: float = 0.0
+    failed_saves: list[Path] = field(default_factory=list)
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     armed: dict[str, Any] | None = None
     recording: bool = False
@@ -108,6 +111,8 @@ class FakeServer:
             return answer() if callable(answer) else answer
         if path == "/generate":
             time.sleep(self.step_s)
+        if path == "/abort_request":
+            return 200, b""
         with self._lock:
             return self._act(path, body)
 
@@ -153,6 +158,11 @@ class FakeServer:
         steps, self.steps, self.recording = self.steps, [], False
         folder = Path(self.armed["output_dir"])
         folder.mkdir(parents=True, exist_ok=True)
+        if self.saving_s:
+            time.sleep(self.saving_s)
+            if not folder.is_dir():
+                self.failed_saves.append(folder)
+                return
         for rank in self.ranks:
             if rank in self.silent:
                 continue

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dsv4prof.errors import InputError, InterruptedRunError, OutputError, UsageError
-from dsv4prof.model.session import RankCoordinates, RankRecord, Session
+from dsv4prof.errors import OutputError, UsageError
+from dsv4prof.model.phase import Phase
+from dsv4prof.model.session import RankCoordinates, Session
 from dsv4prof.recorder.sessions import assemble, create_session, remove_session
 from dsv4prof.recorder.sink import check_writable
-from dsv4prof.target.remote.client import Client
-from dsv4prof.target.remote.collect import Collector
+from dsv4prof.target.remote.client import Client, NoAnswerError, printable
+from dsv4prof.target.remote.collect import Collector, files_in
 from dsv4prof.target.remote.expected import NamedFile, expected_ranks, read_name
 from dsv4prof.target.remote.facts import ServerFacts
-from dsv4prof.target.remote.keep import Ending, keep_ranks, keep_snapshots
+from dsv4prof.target.remote.interrupts import interruptible
+from dsv4prof.target.remote.keep import Ending, keep_ranks, keep_snapshots, leave_rest
 from dsv4prof.target.remote.local import LocalServer, is_here, local_server, may_write
-from dsv4prof.target.remote.recording import Ended, Progress, record, terminated_as_interrupt
+from dsv4prof.target.remote.outcome import OUTPUT_DIR_HINT, absence, interruption, nothing
+from dsv4prof.target.remote.recording import Ended, Progress, record
 from dsv4prof.target.remote.sglang import SglangProfiler
 from dsv4prof.target.remote.spec import AttachSpec, sglang_body
 
-_OUTPUT_DIR_HINT = "--output-dir DIR names a folder that both see; HERE:THERE where the server has another name for it"
+_STAGES = (Phase.PREFILL.value, Phase.DECODE.value)
+_MOST_NAMES = 8
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +42,8 @@ def attach_sglang(client: Client, facts: ServerFacts, spec: AttachSpec, progress
     """Record every rank of a SGLang server.
 
     Raises UsageError, OutputError and LifetimeError before the server was touched or when it refuses, InputError when
-    nothing was recorded, InterruptedRunError for Ctrl-C and SIGTERM. The server's profiler is stopped in every case.
+    nothing was recorded or the server is still saving, InterruptedRunError for Ctrl-C, SIGTERM and SIGHUP. The server's
+    profiler is told to stop in every case, and no folder that it may still write to is removed.
     """
     here = local_server(client.url)
     notes = _check(client.url, facts, spec, here)
@@ -49,7 +54,7 @@ def attach_sglang(client: Client, facts: ServerFacts, spec: AttachSpec, progress
         world_size=len(ranks),
         command=spec.command,
         plan=msgspec.to_builtins(spec.plan),
-        settings=spec.settings,
+        settings=spec.told(client.url, facts),
     )
     source = spec.output_dir or folder / "server"
     collector = Collector(
@@ -57,30 +62,62 @@ def attach_sglang(client: Client, facts: ServerFacts, spec: AttachSpec, progress
         lambda name: _wanted(name, folder.name, facts, spec),
         frozenset((rank.rank, window) for rank in ranks for window in spec.windows),
     )
-    profiler = SglangProfiler(client, staged_only=here is not None and here.staged_only, replies=facts.dp)
-    with terminated_as_interrupt():
+    staged_only = here is not None and here.staged_only
+    profiler = SglangProfiler(client, staged_only=staged_only, replies=facts.dp, stages=spec.plan.stages)
+    with interruptible() as interrupts:
         try:
-            _prepare(source, spec, here)
-            profiler.start(sglang_body(spec, facts, spec.server_dir or str(source.absolute()), folder.name))
-        except BaseException:
-            remove_session(folder)
+            before = _prepare(source, spec, here)
+            body = sglang_body(spec, facts, spec.server_dir or str(source.absolute()), folder.name)
+            ended = record(
+                client, facts, spec, profiler, collector, progress,
+                start=lambda: profiler.start(body), interrupts=interrupts,
+            )  # fmt: skip
+        except BaseException as error:
+            _not_recorded(folder, source, profiler, error)
             raise
-        ended = record(client, facts, spec, profiler, collector, progress)
-    records = _keep(folder, source, collector, ranks, facts, spec, ended)
-    session = assemble(folder, workload=_workload(client.url, facts, ended), versions=_versions(facts))
-    # What knows no stop closes its windows with the steps that it was asked for.
-    state = "its profiler stays armed until those steps have run: start no other before" if profiler.staged_only else ""
-    if state and not collector.complete:
-        ended.notes.append(state)
-    _refuse_nothing(session, records, facts, spec, ended, state or "its profiler is off again")
+        _keep(folder, source, before, collector, ranks, facts, spec, ended)
+        session = assemble(folder, workload=_workload(client.url, facts, ended), versions=_versions(facts))
+        ended.interrupted = ended.cut or interrupts.count > 0
+    _refuse_nothing(session, source, client.url, facts, profiler, collector, ended)
     return Attached(folder=folder, session=session, facts=facts, notes=[*notes, *ended.notes])
+
+
+def _not_recorded(folder: Path, source: Path, profiler: SglangProfiler, error: BaseException) -> None:
+    """A session without a recording goes; but a server that may have taken the request must find its folder."""
+    if profiler.idle:
+        remove_session(folder)
+    elif isinstance(error, NoAnswerError):
+        message = f"{error.message}; should it have begun, its trace will appear in {source}"
+        raise NoAnswerError(message, hint=error.hint or "", slow=error.slow) from None
+
+
+def _refuse_nothing(
+    session: Session,
+    source: Path,
+    url: str,
+    facts: ServerFacts,
+    profiler: SglangProfiler,
+    collector: Collector,
+    ended: Ended,
+) -> None:
+    """Raises when there is nothing to report on, or the report was interrupted."""
+    state = "its profiler is off again"
+    if profiler.staged_only:
+        # What knows no stop closes its windows with the steps that it was asked for.
+        state = "its profiler stays armed until those steps have run: start no other before"
+        ended.notes.extend([] if collector.complete else [state])
+    saved = sum(bool(record.traces) for record in session.ranks)
+    if ended.interrupted:
+        raise interruption(ended, source, state, session=session.id, saved=saved, ranks=len(session.ranks))
+    if not saved:
+        raise nothing(url, facts, ended, source, state)
 
 
 def _check(url: str, facts: ServerFacts, spec: AttachSpec, here: LocalServer | None) -> list[str]:
     """Refuse what cannot work before there is a folder; notes on what will be odd."""
     sglang_body(spec, facts, "", "")
     if spec.output_dir is None and not is_here(url):
-        raise UsageError(f"{url} is another host, whose files cannot be seen from here", hint=_OUTPUT_DIR_HINT)
+        raise UsageError(f"{url} is another host, whose files cannot be seen from here", hint=OUTPUT_DIR_HINT)
     if here is not None and here.staged_only and not spec.plan.stages:
         raise UsageError(
             "this server runs with SGLANG_PROFILE_V2, which records by stage only: a plain start would end it",
@@ -94,14 +131,25 @@ def _check(url: str, facts: ServerFacts, spec: AttachSpec, here: LocalServer | N
     return []
 
 
-def _prepare(source: Path, spec: AttachSpec, here: LocalServer | None) -> None:
-    """SGLang's scheduler dies when it may not write where it was told to."""
-    check_writable(source)
+def _prepare(source: Path, spec: AttachSpec, here: LocalServer | None) -> frozenset[str]:
+    """SGLang's scheduler dies when it may not write where it was told to. The names that are there already."""
+    check_folder(source, spec)
     if spec.server_dir is None and here is not None and not may_write(here.uid, source):
         raise OutputError(
             f"the server's user (uid {here.uid}) may not write into {source}, and it would not survive that",
             hint="--output-dir names a folder that it may write to",
         )
+    return frozenset(path.name for path in files_in(source))
+
+
+def check_folder(source: Path, spec: AttachSpec) -> None:
+    """Raises OutputError that names the option which named the folder."""
+    try:
+        check_writable(source)
+    except OutputError as error:
+        if spec.output_dir is None:
+            raise
+        raise OutputError(f"--output-dir: {error.message}", hint="name a folder that may be written to") from None
 
 
 def _wanted(name: str, profile_id: str, facts: ServerFacts, spec: AttachSpec) -> NamedFile | None:
@@ -113,34 +161,57 @@ def _wanted(name: str, profile_id: str, facts: ServerFacts, spec: AttachSpec) ->
 def _keep(
     folder: Path,
     source: Path,
+    before: frozenset[str],
     collector: Collector,
     ranks: list[RankCoordinates],
     facts: ServerFacts,
     spec: AttachSpec,
     ended: Ended,
-) -> list[RankRecord]:
+) -> None:
     ending = Ending(
         by_server=ended.by_server,
         steps=spec.plan.active,
         by_stage=bool(spec.plan.stages),
-        absent=_absence(facts, ended),
+        cut=ended.cut,
+        absent=absence(facts, ended, source),
     )
-    records = keep_ranks(folder, list(collector.found.values()), ranks, spec.windows, ending, _versions(facts))
-    if snapshots := keep_snapshots(folder, source):
+    # What the server is still writing stays where it writes it.
+    found = [item for item in collector.found.values() if item.whole or not ended.saving]
+    # With all stages there, what our stop cut off belongs to another one.
+    cut_off = bool(spec.plan.stages) and collector.complete
+    found = [item for item in found if item.file.window or not cut_off]
+    keep_ranks(folder, found, ranks, spec.windows, ending, _versions(facts))
+    if snapshots := keep_snapshots(folder, source, before):
         ended.notes.append("allocator snapshots: " + ", ".join(snapshots))
-    if spec.output_dir is None:
-        shutil.rmtree(source, ignore_errors=True)
-    return records
+
+    def dropped(name: str) -> bool:
+        """A stage that nobody asked for, of a rank that was expected."""
+        named = read_name(name, folder.name, facts) if spec.plan.stages else None
+        if named is None or named.window in spec.windows:
+            return False
+        return named.window in _STAGES or (cut_off and not named.window)
+
+    ours = spec.output_dir is None
+    rest = leave_rest(source, folder.name, dropped, ours=ours)
+    ended.notes.extend(_about_rest(source, rest, {item.path.name for item in collector.found.values()}, ended))
+    if ours and ended.settled and not rest:
+        with suppress(OSError):
+            source.rmdir()
+
+
+def _about_rest(source: Path, rest: list[str], ranked: set[str], ended: Ended) -> list[str]:
+    strays = [name for name in rest if name not in ranked]
+    shown = ", ".join(printable(name) for name in strays[:_MOST_NAMES])
+    more = f" and {len(strays) - _MOST_NAMES} more" if len(strays) > _MOST_NAMES else ""
+    notes = [f"kept in {source}, taken for no rank's: {shown}{more}"] if strays else []
+    if not ended.settled:
+        notes.append(f"{source} stays: a rank whose answer was not heard may still save there")
+    return notes
 
 
 def _versions(facts: ServerFacts) -> dict[str, str]:
     """The server's, since it wrote the traces: nothing that is installed here had a part in them."""
     return {facts.kind: facts.version} if facts.version else {}
-
-
-def _absence(facts: ServerFacts, ended: Ended) -> str:
-    elsewhere = ", or the host that it runs on writes to a folder that is not seen here" if facts.nodes > 1 else ""
-    return f"it ran no step of it in {ended.waited_s:.0f} s{elsewhere}"
 
 
 def _workload(url: str, facts: ServerFacts, ended: Ended) -> dict[str, Any]:
@@ -149,32 +220,3 @@ def _workload(url: str, facts: ServerFacts, ended: Ended) -> dict[str, Any]:
         **{key: value for key, value in msgspec.to_builtins(facts).items() if value not in (None, {})},
         "own_requests": ended.served,
     }
-
-
-def _refuse_nothing(
-    session: Session,
-    records: list[RankRecord],
-    facts: ServerFacts,
-    spec: AttachSpec,
-    ended: Ended,
-    state: str,
-) -> None:
-    """Raises when there is nothing to report on, or the report was interrupted."""
-    saved = sum(bool(record.traces) for record in records)
-    if ended.interrupted:
-        kept = f"the traces of {saved} of {len(records)} ranks are kept" if saved else "nothing was recorded"
-        hint = f"dsv4prof merge {session.id}" if saved else None
-        raise InterruptedRunError(f"interrupted; {state}, {kept}", hint=hint)
-    if saved:
-        return
-    if ended.stopped:
-        raise InputError(
-            f"the server says that it saved its traces, and none is to be seen in {spec.output_dir or 'its folder'}: "
-            "it runs in a container or on another host",
-            hint=_OUTPUT_DIR_HINT,
-        )
-    refused = next((f" ({note})" for note in ended.notes if note.startswith("the load was refused")), "")
-    raise InputError(
-        f"nothing was recorded: {facts.name} ran no step in {ended.waited_s:.0f} s{refused}; {state}",
-        hint="send it requests meanwhile, leave --load at auto, or have more --patience",
-    )

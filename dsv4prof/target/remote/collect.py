@@ -7,6 +7,7 @@ file: it is taken when its size rests and its last gzip checksum is right.
 from __future__ import annotations
 
 import re
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,28 +70,33 @@ class Collector:
     def missing(self) -> list[Key]:
         return sorted((self._expected or frozenset()) - set(self.found))
 
-    def wait(self, patience: float, *, quiet: float | None = None) -> None:
-        """Until complete, or nothing has changed for `patience` seconds; `quiet` ones when no file is half there."""
+    def wait(
+        self, patience: float, *, quiet: float | None = None, over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until complete, or nothing has changed for `patience` seconds; `quiet` ones when no file is half there.
+
+        Also until `over` says that no more will come.
+        """
         changed = time.monotonic()
         while True:
             if self.look():
                 changed = time.monotonic()
             growing = any(not found.whole for found in self.found.values())
             allowed = patience if quiet is None or growing else quiet
-            if self.complete or time.monotonic() - changed >= allowed:
+            if self.complete or time.monotonic() - changed >= allowed or over():
                 return
             time.sleep(min(_POLL_S, allowed))
 
     def look(self) -> bool:
         """Look once; whether any file is new, has grown, or has become whole."""
         changed = False
-        for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else []:
+        for path in files_in(self._folder):
             named = self._named(path.name)
-            if named is None:
+            if named is None or self._taken(path, named):
                 continue
             try:
                 state = path.stat()
-            except FileNotFoundError:
+            except OSError:
                 continue
             now = (state.st_size, state.st_mtime_ns)
             if self._seen.get(path) != now:
@@ -104,8 +110,29 @@ class Collector:
                 self._note(found)
         return changed
 
+    def _taken(self, path: Path, named: NamedFile) -> bool:
+        """Whether another file came first for the same rank and window: which is right, nobody can tell."""
+        first = self.found.get((named.coordinates.rank, named.window))
+        return first is not None and first.path != path
+
     def _note(self, found: Found) -> None:
         self.found[found.key] = found
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The plain files of a folder that may vanish meanwhile: reading a FIFO or a device would never end."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [path for path in entries if _is_plain(path)]
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def examine(path: Path, named: NamedFile) -> Found:

@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from dsv4prof.errors import UsageError
-from dsv4prof.target.remote.client import Answer, Client
+from dsv4prof.errors import InputError, UsageError
+from dsv4prof.target.remote.client import Answer, Client, netloc_of, path_of, printable
 
 Kind = Literal["sglang", "dsv4prof", "vllm", "unknown"]
 _NAMES = {"sglang": "SGLang", "dsv4prof": "dsv4prof", "vllm": "vLLM", "unknown": "a server"}
 # A scheduler answers between two steps; a long prefill is one step.
 FACTS_TIMEOUT = 20.0
+# The largest deployments have some thousands.
+MOST_RANKS = 1 << 16
 _SPECULATIVE = ("algorithm", "num_steps", "eagle_topk", "num_draft_tokens")
 
 
@@ -65,25 +67,53 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         drafts = self.speculative.get("num_draft_tokens")
         told = f" with {drafts} draft tokens" if drafts else ""
         accept = f", accept length {self.accept_length:.2f} since its start" if self.accept_length else ""
-        return f"{self.speculative['algorithm']}{told}{accept}"
+        return f"{self.speculative.get('algorithm', 'speculative decoding')}{told}{accept}"
 
 
 def ask_facts(client: Client) -> ServerFacts:
-    """Find out what answers. Raises NoAnswerError when nothing does, UsageError when it wants a key."""
-    own = _asked(client, "/profile_status")
-    if own.object().get("server") == "dsv4prof":
-        return ServerFacts(kind="dsv4prof", version=_text(own.object().get("version")))
-    for path in ("/server_info", "/get_server_info"):
-        info = _asked(client, path).object()
-        if "tp_size" in info:
-            model = _asked(client, "/model_info").object()
-            return _sglang(info, model)
-    version = _asked(client, "/version").object().get("version")
-    models = _asked(client, "/v1/models").object().get("data")
+    """Find out what answers.
+
+    Raises NoAnswerError when nothing does, UsageError when it wants a key or is no serving engine, InputError when what
+    it says of its ranks cannot be.
+    """
+    answers = {"/profile_status": _asked(client, "/profile_status")}
+    own = answers["/profile_status"].object()
+    if own.get("server") == "dsv4prof":
+        return ServerFacts(kind="dsv4prof", version=_text(own.get("version")))
+    for path in ("/server_info", "/get_server_info", "/model_info"):
+        answers[path] = _asked(client, path)
+        info = answers[path].object()
+        if path != "/model_info" and "tp_size" in info:
+            return _sglang(info, _asked(client, "/model_info").object())
+    for path in ("/version", "/v1/models"):
+        answers[path] = _asked(client, path)
+    version = answers["/version"].object().get("version")
+    models = answers["/v1/models"].object().get("data")
     first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
     if isinstance(version, str):
-        return ServerFacts(kind="vllm", version=version, model=_text(first.get("id")))
+        return ServerFacts(kind="vllm", version=_text(version), model=_text(first.get("id")))
+    if not any(answer.ok and answer.object() for answer in answers.values()):
+        raise _no_engine(client.url, answers)
     return ServerFacts(kind="unknown", model=_text(first.get("id")))
+
+
+def _no_engine(url: str, answers: dict[str, Answer]) -> UsageError:
+    """What answers none of the questions: in which way, and what to look at."""
+    statuses = {answer.status for answer in answers.values()}
+    if statuses == {404}:
+        hint = f"{url.rsplit('://', 1)[0]}://{netloc_of(url)} without the path?" if path_of(url) else "check the port"
+        return UsageError(f"{url} is no serving engine: it has none of {', '.join(answers)} (HTTP 404)", hint=hint)
+    path, answer = next((path, answer) for path, answer in answers.items() if answer.status != 404)
+    if 300 <= answer.status < 400:
+        what, hint = f"a redirect (HTTP {answer.status})", "give the address that it leads to"
+    elif not answer.ok:
+        what, hint = f"HTTP {answer.status}", "its log has the reason; is it still starting?"
+    elif answer.json() is None:
+        page = answer.body[:200].lstrip().startswith(b"<")
+        what, hint = "a web page" if page else "no JSON", "is it another program's port?"
+    else:
+        what, hint = "JSON that says nothing of a server", "is it another program's port?"
+    return UsageError(f"{url} is no serving engine: it answers {path} with {what}", hint=hint)
 
 
 def requests_in_progress(client: Client, kind: Kind) -> int | None:
@@ -119,9 +149,8 @@ def _sglang(info: dict[str, Any], model: dict[str, Any]) -> ServerFacts:
     states = info.get("internal_states")
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
     algorithm = info.get("speculative_algorithm")
-    told = {key: info.get(f"speculative_{key}") for key in _SPECULATIVE}
-    accept = state.get("avg_spec_accept_length")
-    return ServerFacts(
+    told = {key: _plain(info.get(f"speculative_{key}")) for key in _SPECULATIVE}
+    facts = ServerFacts(
         kind="sglang",
         version=_text(info.get("version")),
         model=_text(model.get("served_model_name")) or _text(info.get("served_model_name")),
@@ -134,17 +163,35 @@ def _sglang(info: dict[str, Any], model: dict[str, Any]) -> ServerFacts:
         dp_attention=info.get("enable_dp_attention") is True,
         generates=model.get("is_generation") is not False,
         speculative={key: value for key, value in told.items() if value is not None} if algorithm else {},
-        accept_length=float(accept) if isinstance(accept, int | float) and not isinstance(accept, bool) else None,
+        accept_length=_length(state.get("avg_spec_accept_length")),
     )
+    if facts.tp * facts.dp * facts.pp > MOST_RANKS:
+        raise InputError(
+            f"the server says that it has TP {facts.tp}, DP {facts.dp}, PP {facts.pp}: more than {MOST_RANKS} ranks",
+            hint="is it SGLang?",
+        )
+    return facts
 
 
 def _size(info: dict[str, Any], name: str) -> int:
     value = info.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 16 else 1
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else 1
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return printable(value) if isinstance(value, str) and value else None
+
+
+def _plain(value: object) -> str | int | None:
+    """A number or a word: whatever else a server says there is nothing that we know."""
+    if isinstance(value, int) and abs(value) < 1 << 53:
+        return value
+    return _text(value)
+
+
+def _length(value: object) -> float | None:
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 20
+    return float(value) if fine else None  # type: ignore[arg-type]
 
 
 def _counted(entries: object, keys: tuple[str, ...]) -> int | None:

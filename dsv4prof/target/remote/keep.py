@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from dsv4prof.errors import OutputError
 from dsv4prof.model.session import EndedBy, Outcome, RankCoordinates, RankRecord, WindowRecord
 from dsv4prof.recorder.atomic import atomic_path
 from dsv4prof.recorder.sink import rank_name, write_record
-from dsv4prof.target.remote.collect import Found
+from dsv4prof.target.remote.collect import Found, files_in
 from dsv4prof.target.remote.expected import SUFFIX
 
 
@@ -21,12 +21,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a recording came to its end: what is the same for all ranks.
 
     `by_server` are the windows (rank, name) that the server had closed before it was told to stop. `absent` says why a
-    window that is not there is not there.
+    window that is not there is not there. `cut`: the recording was interrupted.
     """
 
     by_server: frozenset[tuple[int, str]] = frozenset()
     steps: int | None = None
     by_stage: bool = False
+    cut: bool = False
     absent: str
 
 
@@ -54,15 +55,36 @@ def keep_ranks(
     return records
 
 
-def keep_snapshots(folder: Path, source: Path) -> list[str]:
-    """Allocator snapshots that lie beside the traces, moved under their own names, which do not tell the DP rank."""
+def keep_snapshots(folder: Path, source: Path, before: frozenset[str]) -> list[str]:
+    """Allocator snapshots that lie beside the traces, moved under their own names, which do not tell the DP rank.
+
+    Nor do they tell whose they are: those that were there `before` are somebody else's.
+    """
     if folder == source or not source.is_dir():
         return []
     names = []
-    for path in sorted(source.glob("*-memory*.pickle")):
+    for path in files_in(source):
+        if path.name in before or not path.match("*-memory*.pickle"):
+            continue
         _move(path, folder / path.name)
         names.append(path.name)
     return names
+
+
+def leave_rest(source: Path, profile_id: str, dropped: Callable[[str], bool], *, ours: bool) -> list[str]:
+    """What a server wrote and no rank was given: its names. Only files of stages that nobody asked for are deleted.
+
+    In a folder that is not `ours` only what carries the recording's id counts.
+    """
+    for path in files_in(source):
+        if dropped(path.name):
+            with suppress(OSError):
+                path.unlink()
+    try:
+        names = sorted(path.name for path in source.iterdir())
+    except OSError:
+        return []
+    return [name for name in names if ours or name.startswith(profile_id)]
 
 
 def _ordered(items: list[Found], windows: Sequence[str]) -> list[Found]:
@@ -97,12 +119,16 @@ def _window(folder: Path, item: Found, ending: Ending) -> WindowRecord:
     name = item.file.window
     base = ".".join(filter(None, [rank_name(item.file.coordinates), name]))
     target = folder / f"{base}{SUFFIX}"
-    _move(item.path, target)
+    _move(item.path, target, whole=item.whole)
     reason = None
-    if not item.whole:
+    if not item.bytes:
+        reason = f"{target.name} is empty"
+    elif not item.whole:
         reason = f"{target.name} ends early: the server had not finished writing it"
     elif not item.operators and not item.events:
         reason = f"{target.name} has no events"
+    elif ending.cut and _ended_by(item, ending) is EndedBy.STOP:
+        reason = "interrupted before its end"
     return WindowRecord(
         name=name,
         steps=item.steps,
@@ -116,14 +142,16 @@ def _window(folder: Path, item: Found, ending: Ending) -> WindowRecord:
 
 
 def _ended_by(item: Found, ending: Ending) -> EndedBy:
-    if item.key not in ending.by_server:
+    # A server that saves for long closes its window before our stop, and the file comes after it.
+    by_itself = not ending.by_stage and ending.steps is not None and item.steps >= ending.steps
+    if item.key not in ending.by_server and not by_itself:
         return EndedBy.STOP
     if ending.by_stage and ending.steps is not None and item.steps < ending.steps:
         return EndedBy.STAGE_CHANGE
     return EndedBy.MAX_STEPS
 
 
-def _move(source: Path, target: Path) -> None:
+def _move(source: Path, target: Path, *, whole: bool = True) -> None:
     """Into place whole or not at all, across file systems too. What cannot be deleted at its source stays there."""
     if target.exists():
         raise OutputError(f"{target} exists already", hint="attach again: no trace is overwritten")
@@ -133,8 +161,10 @@ def _move(source: Path, target: Path) -> None:
         except OSError:
             with atomic_path(target) as part:
                 shutil.copyfile(source, part)
-            with suppress(OSError):
-                source.unlink()
+            # Somebody may still be writing what is not whole.
+            if whole:
+                with suppress(OSError):
+                    source.unlink()
     except OSError as error:
         raise OutputError(
             f"cannot move {source} to {target}: {error.strerror or error}", hint="the server's file is still there"

@@ -18,6 +18,10 @@ _SGLANG_ACTIVITIES = {"cpu": "CPU", "gpu": "GPU", "mem": "MEM", "cuda_profiler":
 _DEVICE_ONLY = ("gpu", "mem", "cuda_profiler")
 # A window of seconds is bounded in steps as well, so that a server whose client was killed stops by itself.
 _MOST_STEPS_A_SECOND = 500
+_MOST_SECONDS = 86400
+_MOST_STEPS = 10_000_000
+# Counted since the server's start: a thousand a second for a year are 3e10.
+_LAST_STEP = 10**12
 
 
 class AttachSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +46,14 @@ class AttachSpec(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] = []
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds <= 3600:
-            raise UsageError(f"a recording of {self.seconds:g} seconds is impossible", hint="more than 0, at most 3600")
-        if not 0 < self.patience <= 86400:
+        if not 0 < self.seconds <= _MOST_SECONDS:
+            hint = f"more than 0, at most {_MOST_SECONDS}"
+            raise UsageError(f"a recording of {self.seconds:g} seconds is impossible", hint=hint)
+        if self.plan.active is not None and self.plan.active > _MOST_STEPS:
+            raise UsageError(f"a recording of {self.plan.active} steps is impossible", hint=f"at most {_MOST_STEPS}")
+        if self.plan.start_step is not None and self.plan.start_step > _LAST_STEP:
+            raise UsageError(f"no server comes to step {self.plan.start_step}", hint=f"at most {_LAST_STEP}")
+        if not 0 < self.patience <= _MOST_SECONDS:
             raise UsageError(f"a patience of {self.patience:g} seconds is impossible", hint="more than 0")
         if self.load not in ("auto", "none"):
             raise UsageError(f"unknown load {self.load!r}", hint="auto or none")
@@ -58,6 +67,24 @@ class AttachSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def windows(self) -> tuple[str, ...]:
         return self.plan.window_names()
+
+    def told(self, url: str, facts: ServerFacts) -> dict[str, Any]:
+        """What was asked of which server, as a session keeps its settings: [value, source]. Never the key."""
+        plan = self.plan
+        asked = {
+            "url": url,
+            "steps": plan.active,
+            "start_step": plan.start_step,
+            "seconds": None if plan.active is not None else self.seconds,
+            "by_stage": bool(plan.stages),
+            "stages": ",".join(stage.value for stage in plan.stages) or None,
+            "activities": plan.activities,
+            "load": self.load,
+            "output_dir": None if self.output_dir is None else str(self.output_dir),
+            "patience": self.patience,
+        }
+        pairs = {name: [value, "attach"] for name, value in asked.items() if value is not None}
+        return {**self.settings, **pairs, "server": [facts.name, "server"]}
 
 
 def sglang_body(spec: AttachSpec, facts: ServerFacts, output_dir: str, profile_id: str) -> dict[str, Any]:

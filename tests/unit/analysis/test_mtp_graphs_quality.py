@@ -128,7 +128,7 @@ def test_a_mended_file_says_what_was_mended(tmp_path: Path) -> None:
     trace = merge([load_rank(write(tmp_path / "rank0.json", text.replace(b'"b"', b'"b\x01"')))])
     (finding,) = analyze_quality(TraceIndex(trace)).findings
     assert (finding.code, finding.severity) == ("DSV404", Severity.WARNING)
-    assert finding.message == "rank 0: raw control characters in strings were replaced by spaces"
+    assert finding.message.startswith("rank 0: raw control characters in strings were replaced by spaces, ")
 
 
 def test_a_rank_without_its_base_time_is_hours_away(tmp_path: Path) -> None:

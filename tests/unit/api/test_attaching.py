@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,10 @@ import pytest
 
 from child import dsv4prof
 from dsv4prof.api.attaching import attach
-from dsv4prof.errors import LifetimeError, UsageError
+from dsv4prof.errors import InterruptedRunError, LifetimeError, UsageError
 from dsv4prof.model.report import Report
 from dsv4prof.recorder.plan import RecordPlan
-from dsv4prof.recorder.sessions import open_session
+from dsv4prof.recorder.sessions import list_sessions, open_session
 from dsv4prof.report import render
 from dsv4prof.target.remote.local import only_one
 from dsv4prof.target.remote.spec import AttachSpec
@@ -58,6 +59,42 @@ def test_half_a_file_is_exit_status_1(tmp_path: Path) -> None:
         report = report_of(server, tmp_path)
     assert report.verdict.exit_code == 1
     assert "ends early" in report.verdict.summary
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip at all"])
+def test_a_rank_file_that_cannot_be_read_is_exit_status_1_and_named(tmp_path: Path, content: bytes) -> None:
+    def spoil(server: FakeServer, rank: str) -> None:
+        save = server._save
+
+        def saved(suffix: str) -> None:
+            folder, profile_id = Path(server.armed["output_dir"]), server.armed["profile_id"]
+            save(suffix)
+            (folder / f"{profile_id}-{rank}.trace.json.gz").write_bytes(content)
+
+        server._save = saved
+
+    with FakeServer(**TWO) as server:
+        spoil(server, "TP-0-DP-1")
+        report = report_of(server, tmp_path)
+    assert report.verdict.exit_code == 1
+    assert "rank 1" in report.verdict.summary
+    assert [rank["rank"] for rank in report.data["ranks"]] == [0]
+    with FakeServer() as server:
+        spoil(server, "TP-0")
+        alone = report_of(server, tmp_path)
+    assert alone.verdict.exit_code == 1
+    assert any("rank0.trace.json.gz" in finding.message for finding in alone.findings)
+    assert render(alone, "text")
+    assert alone.next_command == f"dsv4prof sessions show {alone.provenance.session}"
+
+
+def test_interrupted_while_merging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dsv4prof.api import attaching
+
+    monkeypatch.setattr(attaching, "merge_source", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with FakeServer() as server, pytest.raises(InterruptedRunError, match="while merging") as ended:
+        report_of(server, tmp_path)
+    assert (ended.value.exit_code, ended.value.hint) == (130, f"dsv4prof merge {list_sessions(tmp_path)[0][1].id}")
 
 
 def test_stages_are_merged_each_by_itself(tmp_path: Path) -> None:
@@ -105,7 +142,9 @@ def test_the_command_line_from_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["nowhere:1"], ["127.0.0.1:1", "--steps", "0"], ["127.0.0.1:1", "--by-stage"], ["127.0.0.1:1", "--seconds", "0"],
-     ["127.0.0.1:1", "--activities", "nvtx"], ["127.0.0.1:1", "--stages", "lunch", "--steps", "2"], ["ftp://x"]],
+     ["127.0.0.1:1", "--activities", "nvtx"], ["127.0.0.1:1", "--stages", "lunch", "--steps", "2"], ["ftp://x"],
+     ["127.0.0.1:1", "--output-dir", ""], ["127.0.0.1:1", "--output-dir", "x:"], ["127.0.0.1:1", "--stages", ","],
+     ["127.0.0.1:1", "--steps", "99999999"], ["127.0.0.1:1", "--api-key", ""]],
 )  # fmt: skip
 def test_mistakes_are_two_lines_and_exit_status_2(tmp_path: Path, arguments: list[str]) -> None:
     child = dsv4prof("attach", *arguments, cwd=tmp_path)
@@ -114,6 +153,26 @@ def test_mistakes_are_two_lines_and_exit_status_2(tmp_path: Path, arguments: lis
     assert error.startswith("error: ")
     assert hint.startswith("hint: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [(["--by-stage"], "--by-stage needs --steps", "--by-stage --steps 8"),
+     (["--stages", "draft", "--steps", "2"], "unknown stage 'draft'", "prefill, decode or prefill,decode"),
+     (["--output-dir", ":x"], "--output-dir: ", "HERE:THERE")],
+)  # fmt: skip
+def test_mistakes_are_told_in_the_options_words(tmp_path: Path, arguments: list[str], error: str, hint: str) -> None:
+    child = dsv4prof("attach", "127.0.0.1:1", *arguments, cwd=tmp_path)
+    assert error in child.stderr
+    assert hint in child.stderr
+
+
+def test_a_folder_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with FakeServer() as server:
+        child = dsv4prof("attach", server.url, "--steps", "2", "--output-dir", "file", cwd=tmp_path)
+    assert child.status == 2
+    assert child.stderr.splitlines()[-2].startswith("error: --output-dir: cannot write to")
 
 
 PROGRAM = """

@@ -166,3 +166,21 @@ def test_a_session_round_trips_with_its_maker(tmp_path: Path) -> None:
     session = open_session(make(tmp_path))
     assert session.pid == os.getpid()
     assert msgspec.json.decode(msgspec.json.encode(session), type=type(session)) == session
+
+
+@pytest.mark.parametrize("command", [sessions_show, lambda name, root: analyze([name], sessions_dir=root)])
+def test_latest_of_unreadable_sessions_only_says_so(command: Any, tmp_path: Path) -> None:
+    rewrite(make(tmp_path), schema="other/9")
+    with pytest.raises(InputError, match=r"no session under .* can be read \(1 unreadable one\): .*other/9"):
+        command("latest", tmp_path)
+    whole = make(tmp_path)
+    assert sessions_show("latest", tmp_path).data["path"] == str(whole)
+
+
+def test_a_reason_is_shown_without_the_place_in_torchs_sources(tmp_path: Path) -> None:
+    why = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer"
+    folder = make(tmp_path, outcome=Outcome.INCOMPLETE, reason=why)
+    report = sessions_show(folder.name[-4:], tmp_path)
+    assert report.sections[0].rows[0]["reason"] == "Connection closed by peer"
+    assert ".cc" not in render(report, "text")
+    assert report.data["manifest"]["ranks"][0]["reason"] == why

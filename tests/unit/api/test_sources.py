@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsv4prof.api import analyze, merge
+from dsv4prof.errors import UsageError
 from dsv4prof.model.session import CallSite, Outcome, RankCoordinates, RankRecord, WindowRecord
 from dsv4prof.recorder.sessions import assemble, create_session
 from dsv4prof.recorder.sink import write_record
@@ -73,3 +74,13 @@ def test_a_part_of_a_session_is_not_merged_into_its_folder(
     assert report.data["output"] == "merged.json.gz"
     assert report.next_command == "dsv4prof analyze merged.json.gz"
     assert (session / "merged.json.gz").read_bytes() == before
+
+
+@pytest.mark.parametrize("names", [["merged.json.gz"], ["rank0.trace.json", "rank1.trace.json"], ["plain"]])
+def test_a_window_of_what_is_no_session_is_refused(names: list[str], session: Path) -> None:
+    (session / "plain").mkdir()
+    shutil.copy(session / "rank0.trace.json", session / "plain")
+    for run in (analyze, merge):
+        with pytest.raises(UsageError, match="no session and has no window 'decode'"):
+            run([str(session / name) for name in names], window="decode")
+    analyze([str(session / name) for name in names])

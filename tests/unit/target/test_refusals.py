@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from dsv4prof.errors import Dsv4profError, MissingExtraError, RankFailedError, UsageError
+from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.target import engine
 from dsv4prof.target.engine import check
 from dsv4prof.target.failures import FAILED, INTERRUPTED, RankExit, RankFailure, as_rank_failed, root_cause
@@ -47,6 +50,34 @@ def test_the_leader_refuses_by_itself(changes: dict[str, object], word: str) -> 
 def test_mistyped_values_are_refused_when_made(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         RunSpec(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        ({"active": 1_000_001}, "steps"),
+        ({"wait": 10**9}, "wait"),
+        ({"warmup": 10**9}, "warmup"),
+        ({"size_limit_mb": (1 << 20) + 1}, "size_limit_mb"),
+        ({"time_limit_s": math.inf}, "time_limit_s"),
+        ({"time_limit_s": math.nan}, "time limit"),
+    ],
+)
+def test_a_plan_beyond_any_run_is_refused(plan: dict[str, Any], word: str) -> None:
+    with pytest.raises(UsageError, match=word) as caught:
+        RunSpec(profile=True, plan=RecordPlan(**plan))
+    assert caught.value.hint
+
+
+def test_the_largest_plan_is_none_of_them() -> None:
+    RunSpec(profile=True, plan=RecordPlan(active=1_000_000, size_limit_mb=1 << 20, time_limit_s=1e6))
+    RunSpec(profile=True, settings={"stages": [None, "default"]})
+
+
+@pytest.mark.parametrize("given", [",", "", " , "])
+def test_stages_without_a_name_are_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="stages"):
+        RunSpec(profile=True, settings={"stages": [given, "--stages"]})
 
 
 def test_checking_needs_no_torch() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from dsv4prof.target.remote.local import LocalServer, only_one
 from dsv4prof.target.remote.others import attach_folder, attach_own
 from dsv4prof.target.remote.sglang import SglangProfiler
 from dsv4prof.target.remote.spec import AttachSpec
+from dsv4prof.target.remote.stopping import Stop
 from fake_server import FakeServer, recorded
 from traces import document, write
 
@@ -35,6 +37,16 @@ def attach(server: FakeServer, root: Path, *, plan: dict | None = None, how=atta
     wanted = AttachSpec(url=server.url, root=root, plan=RecordPlan(**{"active": 4, **(plan or {})}), **given)
     client = UrlClient(server.url)
     return how(client, ask_facts(client), wanted, lambda _: None)
+
+
+def when_armed(server: FakeServer, act: Callable[[], object]) -> None:
+    def run() -> None:
+        deadline = time.monotonic() + 20
+        while server.armed is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 def test_every_rank_comes_home_under_its_own_name(tmp_path: Path) -> None:
@@ -122,7 +134,7 @@ def test_an_idle_server_that_is_left_alone_records_nothing_and_is_disarmed(tmp_p
 
 def test_a_busy_server_gets_no_load_of_ours(tmp_path: Path) -> None:
     with FakeServer(busy=3) as server:
-        threading.Timer(0.3, lambda: [server._step("DECODE") for _ in range(4)]).start()
+        when_armed(server, lambda: [server._step("DECODE") for _ in range(4)])
         attached = attach(server, tmp_path)
         assert server.paths("/generate") == []
     assert attached.session.outcome is Outcome.COMPLETE
@@ -144,7 +156,7 @@ def test_seconds_begin_with_the_first_request(tmp_path: Path) -> None:
 
 def test_fewer_steps_than_asked_are_kept_and_said(tmp_path: Path) -> None:
     with FakeServer(busy=1) as server:
-        threading.Timer(0.2, lambda: server._step("DECODE")).start()
+        when_armed(server, lambda: server._step("DECODE"))
         attached = attach(server, tmp_path)
     assert attached.session.ranks[0].windows[0].ended_by is EndedBy.STOP
     assert any("4 steps had not passed everywhere" in note for note in attached.notes)
@@ -249,7 +261,7 @@ def test_what_would_end_a_sglang_server_is_not_sent(
 
 def test_a_manager_that_knows_no_stop_is_never_told_to() -> None:
     with FakeServer() as server:
-        assert SglangProfiler(UrlClient(server.url), staged_only=True).end(timeout=1) is False
+        assert SglangProfiler(UrlClient(server.url), staged_only=True).end(timeout=1) is Stop.NOTHING
         assert server.requests == []
 
 
@@ -263,7 +275,7 @@ def test_two_attaches_at_once_are_one_too_many() -> None:
         pass
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_sigterm_stop_the_servers_profiler(tmp_path: Path, number: signal.Signals) -> None:
     with FakeServer() as server:
         child = subprocess.Popen(
@@ -281,6 +293,8 @@ def test_ctrl_c_and_sigterm_stop_the_servers_profiler(tmp_path: Path, number: si
         assert not server.profiling
     ((folder, session),) = list_sessions(tmp_path)
     assert f"hint: dsv4prof merge {session.id}" in errors
+    assert session.outcome is Outcome.INCOMPLETE
+    assert "interrupted before its end" in (session.reason or "")
     assert (folder / "rank0.trace.json.gz").is_file()
 
 

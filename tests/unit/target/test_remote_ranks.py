@@ -106,11 +106,13 @@ def test_what_sglang_cannot_record_is_refused(plan: dict, server: ServerFacts, w
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"seconds": 0}, {"seconds": float("nan")}, {"patience": -1}, {"load": "some"}]
-)
+    "wrong",
+    [{"seconds": 0}, {"seconds": float("nan")}, {"patience": -1}, {"load": "some"}, {"seconds": 86401},
+     {"plan": RecordPlan(active=10_000_001)}, {"plan": RecordPlan(start_step=10**13)}],
+)  # fmt: skip
 def test_an_impossible_request_is_refused_when_made(wrong: dict) -> None:
     with pytest.raises(UsageError):
-        AttachSpec(url="x", plan=RecordPlan(), **wrong)
+        AttachSpec(**{"url": "x", "plan": RecordPlan(), **wrong})
 
 
 def test_facts_of_a_speculative_server() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsv4prof.analysis.quality import analyze_quality
+from dsv4prof.api import merge as merge_report
+from dsv4prof.errors import InputError
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.trace.check import check_file
 from dsv4prof.trace.index import TraceIndex
@@ -43,10 +45,25 @@ def _plain(event) -> tuple[object, ...]:  # type: ignore[no-untyped-def]
     return event.name, event.category, event.track, event.start_ns, event.dur_ns
 
 
-def test_15_an_unescaped_quote_damages_one_event(case) -> None:
+def test_12_two_writers_are_refused_with_the_place(case) -> None:
+    (path,) = case("12", "interleaved.json")
+    with pytest.raises(InputError, match="line 19, byte 300; the likely cause is two writers"):
+        load_rank(path)
+
+
+def test_15_an_unescaped_quote_damages_one_event(case, tmp_path: Path) -> None:
     bad, good = (load_rank(path) for path in case("15", "bad.json", "good_twin.json"))
     assert (len(bad.slices), sum(d.count for d in bad.dropped)) == (4, 1)
     assert (len(good.slices), good.dropped) == (5, [])
+    assert bad.dropped[0].reason.startswith("damaged event at line 38, byte 542: its text is not JSON: ")
+    with pytest.raises(InputError, match="line 38, byte 542"):
+        merge_report([bad.source], output=tmp_path / "merged.json", strict=True)
+
+
+def test_17_strict_reading_says_where_the_first_control_character_is(case, tmp_path: Path) -> None:
+    (path,) = case("17", "ctl.json")
+    with pytest.raises(InputError, match=r"raw control characters .* line 41, byte 612"):
+        merge_report([str(path)], output=tmp_path / "merged.json", strict=True)
 
 
 @pytest.mark.parametrize(("name", "events"), [("ctl", 5), ("bad_utf8", 5), ("lone_surrogate", 5), ("nan", 4)])

@@ -77,7 +77,8 @@ def test_an_unescaped_quote_costs_one_event(tmp_path: Path) -> None:
     text = json.dumps(document(EVENTS[:5]), indent=1).replace('"op2"', '"{"device": "cpu"}(12): run"')
     trace = load_rank(write(tmp_path / "rank0.json", text.encode()))
     assert [s.name for s in trace.slices] == ["op0", "op1", "op3", "op4"]
-    assert [(d.count, d.reason) for d in trace.dropped] == [(1, "damaged event: its text is not JSON")]
+    why = "its text is not JSON: a quote that is not escaped before line 32, byte 449"
+    assert [(d.count, d.reason) for d in trace.dropped] == [(1, f"damaged event at line 29, byte 399: {why}")]
     assert trace.complete
 
 
