@@ -336,8 +336,7 @@ class Recorder:
         window, self._open = self._open, None
         assert window is not None, "the trigger closes what it opened"
         # A name that was opened for a step that did not end would count as a step.
-        marked = self.mark_steps and self._trigger.counting
-        unfinished = self._trigger.steps_done if marked and closed.steps else None
+        unfinished = self._trigger.steps_done if self.mark_steps and closed.steps and self._trigger.in_step else None
         try:
             window.close(closed.ended_by, closed.steps, reason=reason, unfinished=unfinished)
         finally:
