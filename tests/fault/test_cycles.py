@@ -16,6 +16,9 @@ MEASURE = """
 import gc, json, tempfile
 import psutil
 from dsv4prof.recorder.control import ProfilerManager
+
+# A minute.
+pytestmark = pytest.mark.slow
 me = psutil.Process()
 temporary = Path(root, "tmp"); temporary.mkdir()
 os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
@@ -75,8 +78,7 @@ def _assert_flat(early: dict, late: dict) -> None:
     assert late["strays"] == []
 
 
-# The ordinary run has one way of the two; the rest takes a minute.
-@pytest.mark.parametrize("way", [RECORD, pytest.param(MANAGER, marks=pytest.mark.slow)], ids=["record", "manager"])
+@pytest.mark.parametrize("way", [RECORD, MANAGER], ids=["record", "manager"])
 def test_two_hundred_cycles_leave_nothing(tmp_path: Path, way: str) -> None:
     early, late, sessions, seconds = _cycles(tmp_path, f"{way}cycles(one, 200, 20)")
     print(f"{seconds / 200 * 1e3:.1f} ms a cycle")
@@ -84,7 +86,6 @@ def test_two_hundred_cycles_leave_nothing(tmp_path: Path, way: str) -> None:
     assert sessions == 200
 
 
-@pytest.mark.slow
 def test_sixty_larger_sessions_do_not_grow_the_process(tmp_path: Path) -> None:
     """Each holds 4,000 operators, which a profiler that waits for its collection would keep: some 10 MB."""
     body = f"{MANAGER.replace('work();', 'work(1000);')}cycles(one, 60, 10)"

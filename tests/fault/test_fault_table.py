@@ -20,6 +20,9 @@ from dsv4prof.recorder.faults.judge import as_expected
 from dsv4prof.recorder.faults.trial import measure_starts, try_releases
 from dsv4prof.report.table import aligned
 
+# A minute and a half, and what it tries through this package the other files of this folder try as well.
+pytestmark = pytest.mark.slow
+
 CRASH = {"killed by SIGSEGV", "killed by SIGABRT", "killed by SIGBUS"}
 # Measured on torch 2.13.0 (CPU). A signal handler and control characters in a name do no harm there.
 MEASURED = {
