@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml constraints-dev.txt
 run: install
 	$(VENV)/bin/dsv4prof run --profile
 
+# Two processes: most of the time is spent in children of the tests. A file's tests stay together, for their fixtures.
 test: install lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: install
 	$(VENV)/bin/ruff check .

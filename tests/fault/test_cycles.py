@@ -11,14 +11,15 @@ pytest.importorskip("torch")
 
 from recorded_child import finish, start
 
+# A minute.
+pytestmark = pytest.mark.slow
+
 # Counted when everything that a first recording makes once is there, and when all recordings are over.
 MEASURE = """
 import gc, json, tempfile
 import psutil
 from dsv4prof.recorder.control import ProfilerManager
 
-# A minute.
-pytestmark = pytest.mark.slow
 me = psutil.Process()
 temporary = Path(root, "tmp"); temporary.mkdir()
 os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None

@@ -112,6 +112,7 @@ def test_it_is_exported_and_released_on_another_thread_while_the_next_one_record
 
     thread = threading.Thread(target=finish)
     thread.start()
+    work()
     while thread.is_alive():
         work()
     second.stop()

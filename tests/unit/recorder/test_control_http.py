@@ -400,7 +400,12 @@ def test_closing_while_a_stop_waits_is_bounded_and_leaves_nothing(manager: Manag
     for each in clients:
         each.join(10)
     assert len(answers) == 3
-    assert _until(lambda: (me.num_fds(), me.num_threads()), lambda now: now == before) == before
+
+    def more() -> tuple[bool, bool]:
+        # A thread of an earlier test may end meanwhile.
+        return me.num_fds() > before[0], me.num_threads() > before[1]
+
+    assert _until(more, lambda now: not any(now)) == (False, False)
 
 
 def test_a_stop_that_ends_while_the_server_closes_is_still_answered(manager: Manager) -> None:
@@ -424,7 +429,12 @@ def test_a_hundred_servers_and_their_requests_leave_no_thread_and_no_descriptor(
         with ControlServer(manager) as server:
             assert ask(server, "GET", "/health")[0] == 200
     assert time.monotonic() - began < 20
-    assert _until(lambda: (me.num_fds(), me.num_threads()), lambda now: now == before) == before
+
+    def more() -> tuple[bool, bool]:
+        # A thread of an earlier test may end meanwhile.
+        return me.num_fds() > before[0], me.num_threads() > before[1]
+
+    assert _until(more, lambda now: not any(now)) == (False, False)
 
 
 def test_requests_at_the_same_time_are_all_answered(server: ControlServer) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,18 @@ def test_a_save_that_outlasts_the_patience_of_steps_still_ends_by_itself(tmp_pat
     assert attached.notes == []
 
 
-def test_a_signal_is_raised_once_and_then_counted() -> None:
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """A test run in the background starts with some of them ignored, and they stay so."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_is_raised_once_and_then_counted(default_signals: None) -> None:
     with interruptible() as interrupts:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
