@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints-dev.txt
+$(STAMP): pyproject.toml constraints-dev.txt hatch_build.py $(wildcard dsv4prof/trace/core/csrc/*)
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -q -U pip
 	$(VENV)/bin/python -m pip install -q -c constraints-dev.txt -e '.[all]'

@@ -22,6 +22,7 @@ COMMANDS = (
     ("attach",),
     ("merge",),
     ("analyze",),
+    ("view",),
     ("sessions",),
     ("sessions", "list"),
     ("sessions", "show"),

@@ -31,6 +31,10 @@ class InputError(Dsv4profError):
     """A file or folder cannot be read as what it should be."""
 
 
+class NotATraceError(InputError):
+    """A file that reads well and is something else than a trace."""
+
+
 class OutputError(Dsv4profError):
     """A result cannot be written where it was asked for; found before the run where possible."""
 

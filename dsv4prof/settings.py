@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ENV_PREFIX = "DSV4PROF_"
 # Variables with the prefix that are no settings: the recorder's hand-over between processes, and debugging.
-INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG"})
+INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG", "DSV4PROF_CORE"})
 
 _MOST_RANKS = 65_536
 # Settings that a TOML file may give as a list.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dsv4prof.analysis.result import Analysis
 from dsv4prof.model.finding import Finding
-from dsv4prof.model.trace import RankTrace
 from dsv4prof.rules import get
 from dsv4prof.trace.index import RankIndex, TraceIndex
+from dsv4prof.trace.losses import Told
 from dsv4prof.trace.vendor import is_launch
 
 _HOUR_NS = 3600 * 10**9
@@ -16,41 +16,43 @@ NO_COST = "not a matter of time"
 def analyze_quality(index: TraceIndex) -> Analysis:
     """Findings on cut and mended files, unusable events, missing ranks and missing device records."""
     findings: list[Finding] = []
+    windows = []
     for rank in index.ranks:
-        findings += [*_file(rank.merged.trace), *_records(rank)]
-    findings += _clocks(index)
-    missing = index.merged.missing_ranks
-    if missing:
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        world = len(missing) + len(index.ranks)
-        findings.append(_finding("DSV501", f"{len(missing)} of {world} ranks are missing: {shown}", missing=missing))
+        findings += [*file_findings(rank.rank, rank.merged.trace), *_records(rank)]
+        if rank.slices:
+            windows.append((min(s.start_ns for s in rank.slices), max(s.end_ns for s in rank.slices), rank.rank))
+    findings += [*clock_findings(windows), *missing_findings(index.merged.missing_ranks, len(index.ranks))]
     return Analysis(findings=findings)
 
 
-def _file(trace: RankTrace) -> list[Finding]:
-    rank = trace.coordinates.rank
+def missing_findings(missing: list[int], present: int) -> list[Finding]:
+    """Ranks of the job that left no file."""
+    if not missing:
+        return []
+    shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    world = len(missing) + present
+    return [_finding("DSV501", f"{len(missing)} of {world} ranks are missing: {shown}", missing=missing)]
+
+
+def file_findings(rank: int, told: Told) -> list[Finding]:
+    """What a rank's file says of itself: cut, mended, contradictory, events left out."""
     found: list[Finding] = []
-    for note in trace.notes:
+    for note in told.notes:
         if note.startswith("file ends early"):
             found.append(_finding("DSV401", f"rank {rank}: {note}", rank=rank))
         elif "the name was believed" in note:
             found.append(_finding("DSV502", f"rank {rank}: {note}", rank=rank))
         else:
             found.append(_finding("DSV404", f"rank {rank}: {note}", rank=rank, reason=note))
-    for dropped in trace.dropped:
+    for dropped in told.dropped:
         if dropped.count and not dropped.harmless:
             message = f"rank {rank}: {dropped.count:,} left out: {dropped.reason}"
             found.append(_finding("DSV402", message, rank=rank, count=dropped.count, reason=dropped.reason))
     return found
 
 
-def _clocks(index: TraceIndex) -> list[Finding]:
-    """Ranks whose window lies more than an hour away from where most ranks are."""
-    windows = [
-        (min(s.start_ns for s in rank.slices), max(s.end_ns for s in rank.slices), rank.rank)
-        for rank in index.ranks
-        if rank.slices
-    ]
+def clock_findings(windows: list[tuple[int, int, int]]) -> list[Finding]:
+    """Ranks whose window (first ns, last ns, rank) lies more than an hour away from where most ranks are."""
     groups: list[list[tuple[int, int, int]]] = []
     reached = 0
     for window in sorted(windows):

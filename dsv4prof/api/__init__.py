@@ -1,25 +1,64 @@
-"""The use cases, each a function that returns a Report: the only maker of reports."""
+"""The use cases, each a function that returns a Report: the only maker of reports.
+
+They load when they are first asked for: a command imports what it needs.
+"""
 
 from __future__ import annotations
 
-from dsv4prof.api.analyzing import analyze
-from dsv4prof.api.attaching import attach
-from dsv4prof.api.configuring import settings_report
-from dsv4prof.api.diagnosis import doctor
-from dsv4prof.api.faults import profiler_doctor
-from dsv4prof.api.merging import merge
-from dsv4prof.api.running import run
-from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsv4prof.api.analyzing import analyze
+    from dsv4prof.api.attaching import attach
+    from dsv4prof.api.configuring import settings_report
+    from dsv4prof.api.diagnosis import doctor
+    from dsv4prof.api.faults import profiler_doctor
+    from dsv4prof.api.merging import merge
+    from dsv4prof.api.narrowing import narrow
+    from dsv4prof.api.running import run
+    from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
+    from dsv4prof.api.viewing import view
+    from dsv4prof.api.waiting import Patience
+
+_HOME = {
+    "Patience": "waiting",
+    "analyze": "analyzing",
+    "attach": "attaching",
+    "doctor": "diagnosis",
+    "merge": "merging",
+    "narrow": "narrowing",
+    "profiler_doctor": "faults",
+    "run": "running",
+    "sessions_list": "sessions",
+    "sessions_prune": "sessions",
+    "sessions_show": "sessions",
+    "settings_report": "configuring",
+    "view": "viewing",
+}
 
 __all__ = [
+    "Patience",
     "analyze",
     "attach",
     "doctor",
     "merge",
+    "narrow",
     "profiler_doctor",
     "run",
     "sessions_list",
     "sessions_prune",
     "sessions_show",
     "settings_report",
+    "view",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

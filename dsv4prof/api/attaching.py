@@ -9,8 +9,8 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.analyzing import Insight, explain, verdict
-from dsv4prof.api.merging import Merged, merge_check, merge_source, rank_facts
-from dsv4prof.api.sources import Source, resolve
+from dsv4prof.api.merging import Merged, MergeRequest, merge_check, merge_source, plan_facts
+from dsv4prof.api.sources import Source, gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError, InterruptedRunError
 from dsv4prof.model.finding import Finding
@@ -78,13 +78,13 @@ def _parts(attached: Attached, progress: Progress) -> tuple[list[_Part], list[Fi
         source = resolve([str(folder)], folder.parent, window=name)
         target = folder / source.merged_name
         try:
-            merged = merge_source(source, target)
+            merged = merge_source(source, target, MergeRequest(check=True))
         except InputError as error:
             # One window's file must not cost the report of the others, nor the only one's the report of its loss.
             lost.append(_unreadable(name, error))
             continue
         parts.append(
-            _Part(window=name, source=source, merged=merged, insight=explain(merged.gathered.trace, session))
+            _Part(window=name, source=source, merged=merged, insight=explain(gather(source).trace, session))
         )
     return parts, lost
 
@@ -103,7 +103,7 @@ def _unreadable(window: str, error: InputError) -> Finding:
 def _report(url: str, attached: Attached, parts: list[_Part], lost: list[Finding], fail_on: str) -> Report:
     session, many = attached.session, len(parts) > 1
     findings = [*lost, *(_named(finding, part.window, many) for part in parts for finding in _findings(part))]
-    whole = not lost and all(part.merged.gathered.whole for part in parts) and session.outcome.value == "complete"
+    whole = not lost and all(part.merged.whole for part in parts) and session.outcome.value == "complete"
     judged = verdict(findings, fail_on)
     if not whole:
         judged = Verdict(exit_code=1, summary=session.reason or _first_fault(parts, lost))
@@ -140,8 +140,8 @@ def _first_fault(parts: list[_Part], lost: list[Finding]) -> str:
     """What is not whole, by name."""
     faults = [finding.message for finding in lost]
     for part in parts:
-        gathered = part.merged.gathered
-        faults += [*gathered.unreadable, *(f"rank {rank}: {why}" for rank, why in gathered.faults.items())]
+        merged = part.merged
+        faults += [*merged.unreadable, *(f"rank {rank}: {why}" for rank, why in merged.faults.items())]
     return f"partial: {faults[0]}" if faults else "partial: a rank's trace is not whole"
 
 
@@ -152,7 +152,7 @@ def _next(session: str, parts: list[_Part]) -> str:
 
 
 def _findings(part: _Part) -> list[Finding]:
-    return [*part.insight.findings, *part.merged.gathered.findings(part.source)]
+    return [*part.insight.findings, *part.merged.findings(part.source)]
 
 
 def _named(finding: Finding, window: str, many: bool) -> Finding:
@@ -196,7 +196,7 @@ def _data(url: str, attached: Attached, parts: list[_Part]) -> dict[str, Any]:
     if main is not None:
         merged = {
             **main.insight.facts,
-            "ranks": rank_facts(main.merged.trace),
+            "ranks": plan_facts(main.merged.plan),
             "merged": str(main.merged.path),
             "check": msgspec.to_builtins(main.merged.check),
         }
@@ -209,7 +209,7 @@ def _data(url: str, attached: Attached, parts: list[_Part]) -> dict[str, Any]:
         "windows": {
             part.window or "all": {
                 "merged": str(part.merged.path),
-                "ranks": rank_facts(part.merged.trace),
+                "ranks": plan_facts(part.merged.plan),
                 "check": msgspec.to_builtins(part.merged.check),
                 "step_ns": part.insight.facts.get("step_ns"),
             }

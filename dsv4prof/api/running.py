@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from dsv4prof.api.analyzing import explain, verdict
-from dsv4prof.api.merging import merge_check, merge_source, rank_facts
-from dsv4prof.api.sources import Source, resolve
+from dsv4prof.api.merging import MergeRequest, merge_check, merge_source, plan_facts
+from dsv4prof.api.sources import Source, gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError
 from dsv4prof.model.finding import Finding, Severity
@@ -58,10 +58,10 @@ def describe(spec: RunSpec) -> str:
 def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) -> Report:
     progress("merging")
     source = resolve([str(folder)], folder.parent)
-    merged = merge_source(source, folder / source.merged_name)
+    merged = merge_source(source, folder / source.merged_name, MergeRequest(check=True))
     progress("analysing")
-    insight = explain(merged.trace, session)
-    findings = [*_release_findings(session), *insight.findings, *merged.gathered.findings(source)]
+    insight = explain(gather(source).trace, session)
+    findings = [*_release_findings(session), *insight.findings, *merged.findings(source)]
     released = _release_checks(session)
     held = [check for check in released if check.ok is False]
     judged = verdict(findings, fail_on)
@@ -80,8 +80,8 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
         data={
             **_run_facts(folder, session),
             **insight.facts,
-            "ranks": rank_facts(merged.trace),
-            "missing_ranks": merged.trace.missing_ranks,
+            "ranks": plan_facts(merged.plan),
+            "missing_ranks": merged.plan.missing_ranks,
             "merged": str(merged.path),
             "check": msgspec.to_builtins(merged.check),
         },

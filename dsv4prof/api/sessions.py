@@ -9,7 +9,7 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.configuring import settings_section
-from dsv4prof.api.sources import find_readable
+from dsv4prof.api.finding import find_readable
 from dsv4prof.api.words import plural
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import Outcome, RankRecord, Session, WindowRecord

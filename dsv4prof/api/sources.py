@@ -7,21 +7,23 @@ from pathlib import Path
 
 import msgspec
 
-from dsv4prof.api.words import plural
-from dsv4prof.errors import InputError, UsageError
+from dsv4prof.api.finding import TRACE_SUFFIXES, find_folder
+from dsv4prof.errors import InputError, NotATraceError, UsageError
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.session import MANIFEST_NAME, EndedBy, Outcome, RankRecord, Session
 from dsv4prof.model.trace import MergedTrace
-from dsv4prof.recorder.sessions import find_session, list_sessions, open_session, scan_sessions
+from dsv4prof.recorder.sessions import open_session
 from dsv4prof.rules import get
+from dsv4prof.trace.chunks import is_url, listed
+from dsv4prof.trace.identity import Naming
 from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import load_readable, merge
+from dsv4prof.trace.part import parts_of
+from dsv4prof.trace.ranks import RankFile, RankSource
 from dsv4prof.trace.unmerge import is_merged, load_merged
 
 MERGED_NAME = "merged.json.gz"
-LATEST = "latest"
-_TRACE_SUFFIXES = (".json", ".json.gz")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +33,17 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     `window` is the one of the session's `windows` whose files these are.
     """
 
-    files: list[Path]
+    files: list[Path | str]
     folder: Path | None = None
     session: Session | None = None
     lost: dict[int, str] = {}
     skipped: list[int] = []
     window: str = ""
     windows: list[str] = []
+
+    def is_other(self, path: str, reads_well: bool) -> bool:
+        """Whether a refused file is only a neighbour: it lay in a folder that was named, and is no trace at all."""
+        return reads_well and self.folder is not None and Path(path).parent == self.folder and self.session is None
 
     @property
     def merged_name(self) -> str:
@@ -81,8 +87,20 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self, source: Source) -> list[Finding]:
         """What the trace itself cannot tell: files that were left out, ranks that ended early."""
-        lost = [_finding("DSV504", f"rank {rank}: {why}", rank=rank) for rank, why in sorted(source.lost.items())]
-        return [*lost, *(_finding("DSV503", f"left out: {why}", file=why) for why in self.unreadable)]
+        return source_findings(source, self.unreadable)
+
+
+def source_findings(source: Source, unreadable: Sequence[str]) -> list[Finding]:
+    """What a trace itself cannot tell: files that were left out, ranks that ended early."""
+    lost = [_finding("DSV504", f"rank {rank}: {why}", rank=rank) for rank, why in sorted(source.lost.items())]
+    return [*lost, *(_finding("DSV503", f"left out: {why}", file=why) for why in unreadable)]
+
+
+def rank_sources(source: Source, naming: Naming) -> list[RankSource]:
+    """What to read the ranks from. Raises InputError when a merged file is damaged."""
+    if len(source.files) == 1 and is_merged(source.files[0]):
+        return [*parts_of(source.files[0])]
+    return [RankFile(str(path), naming=naming) for path in sorted(set(source.files), key=str)]
 
 
 def gather(source: Source) -> Gathered:
@@ -94,6 +112,8 @@ def gather(source: Source) -> Gathered:
         traces, errors = load_readable(source.files)
         if not traces:
             raise errors[0]
+        if source.folder is not None and source.session is None:
+            errors = [error for error in errors if not isinstance(error, NotATraceError)]
         trace = merge(traces)
     if source.skipped:
         missing = [rank for rank in trace.missing_ranks if rank not in source.skipped]
@@ -110,12 +130,14 @@ def resolve(inputs: Sequence[str], sessions_dir: Path, *, window: str | None = N
     """
     if not all(inputs):
         raise UsageError("an input is an empty text", hint="give rank files, one folder or one session")
+    if any(is_url(name) for name in inputs):
+        return _remote(inputs)
     if len(inputs) == 1:
         path = Path(inputs[0])
         if path.is_dir() and (path / MANIFEST_NAME).is_file():
             return _session(path, window)
         if not path.exists():
-            return _session(_find(inputs[0], sessions_dir), window)
+            return _session(find_folder(inputs[0], sessions_dir), window)
     if window is not None:
         raise UsageError(
             f"{inputs[0]} is no session and has no window {window!r}", hint="leave --window out, or name a session"
@@ -126,7 +148,17 @@ def resolve(inputs: Sequence[str], sessions_dir: Path, *, window: str | None = N
     if missing:
         raise InputError(f"{missing[0]} is no file", hint="give rank files, one folder or one session")
     files = [Path(name) for name in inputs]
-    return Source(files=files, session=_session_of(files))
+    return Source(files=[*files], session=_session_of(files))
+
+
+def _remote(inputs: Sequence[str]) -> Source:
+    """Files of which some lie elsewhere."""
+    files: list[Path | str] = []
+    for name in inputs:
+        files += listed(name, TRACE_SUFFIXES) if is_url(name) else [Path(name)]
+    if not files:
+        raise InputError(f"{inputs[0]} holds no trace", hint="name the rank files themselves")
+    return Source(files=files)
 
 
 def _session_of(files: Sequence[Path]) -> Session | None:
@@ -143,28 +175,6 @@ def _session_of(files: Sequence[Path]) -> Session | None:
     except InputError:
         # The traces can be read without their manifest.
         return None
-
-
-def _find(wanted: str, sessions_dir: Path) -> Path:
-    if "/" in wanted or wanted.endswith(_TRACE_SUFFIXES):
-        raise InputError(f"{wanted} does not exist", hint="dsv4prof sessions list shows what was recorded")
-    if wanted == LATEST:
-        recorded = (path for path, session in list_sessions(sessions_dir) if any(r.trace for r in session.ranks))
-        newest = next(recorded, None)
-        return newest if newest is not None else find_readable(sessions_dir, wanted)
-    return find_readable(sessions_dir, wanted)
-
-
-def find_readable(sessions_dir: Path, wanted: str) -> Path:
-    """A session's folder. Raises InputError that says so when all there is cannot be read."""
-    found, unreadable = scan_sessions(sessions_dir) if wanted == LATEST else ([], [])
-    if unreadable and not found:
-        why = unreadable[-1][1]
-        raise InputError(
-            f"no session under {sessions_dir} can be read ({plural(len(unreadable), 'unreadable one')}): {why}",
-            hint="dsv4prof sessions list shows them with the reasons",
-        )
-    return find_session(sessions_dir, wanted)
 
 
 def _session(folder: Path, window: str | None) -> Source:
@@ -190,7 +200,7 @@ def _session(folder: Path, window: str | None) -> Source:
         raise InputError(message, hint="wait until it ends" if busy else "dsv4prof sessions list shows others")
     skipped = [record.coordinates.rank for record in session.ranks if record.outcome is Outcome.SKIPPED]
     return Source(
-        files=files, folder=folder, session=session, lost=lost, skipped=skipped, window=chosen, windows=windows
+        files=[*files], folder=folder, session=session, lost=lost, skipped=skipped, window=chosen, windows=windows
     )
 
 
@@ -232,11 +242,11 @@ def _folder(folder: Path) -> Source:
     files = sorted(
         path
         for path in folder.iterdir()
-        if path.is_file() and path.name.endswith(_TRACE_SUFFIXES) and not path.name.startswith((".", "merged"))
+        if path.is_file() and path.name.endswith(TRACE_SUFFIXES) and not path.name.startswith((".", "merged"))
     )
     if not files:
         raise InputError(f"{folder} holds no trace (*.json, *.json.gz)", hint="name the rank files themselves")
-    return Source(files=files, folder=folder)
+    return Source(files=[*files], folder=folder)
 
 
 def _faults(trace: MergedTrace) -> dict[int, str]:

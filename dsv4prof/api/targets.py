@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.errors import InputError, OutputError, UsageError
-from dsv4prof.model.trace import MergedTrace
-from dsv4prof.trace.load import read_head
+from dsv4prof.api.formats import format_of
+from dsv4prof.errors import InputError, OutputError
+from dsv4prof.trace.planning import MergePlan
 from dsv4prof.trace.unmerge import is_merged
+from dsv4prof.trace.whole import read_head
 from dsv4prof.trace.write import merged_metadata
 
-SUFFIXES = (".json", ".json.gz")
 _KEY = b'"dsv4prof":'
 _HEAD_BYTES = 1 << 16
 
@@ -39,13 +39,12 @@ class _Header(msgspec.Struct):
     ranks: list[_Rank]
 
 
-def check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
+def check_target(target: Path, inputs: Sequence[Path | str], *, force: bool) -> None:
     """What can be refused before anything is read; `force` overrides only that a file of somebody else is there.
 
     Raises UsageError for a name that says no format, OutputError for the rest.
     """
-    if not target.name.endswith(SUFFIXES):
-        raise UsageError(f"cannot write a trace to {str(target)!r}", hint="name a file ending in .json or .json.gz")
+    format_of(target)
     parent = target.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise OutputError(f"cannot write into {parent}", hint="name an existing, writable folder with -o")
@@ -54,17 +53,17 @@ def check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
     if not target.is_file():
         kind = "a folder" if target.is_dir() else "no regular file"
         raise OutputError(f"{target} is {kind}", hint="name a file ending in .json or .json.gz")
-    if any(target.samefile(path) for path in inputs if path.exists()):
+    if any(target.samefile(path) for path in inputs if isinstance(path, Path) and path.exists()):
         raise OutputError(f"{target} is one of the inputs", hint="name another file with -o")
     if not force and not _is_ours(target):
         raise OutputError(f"{target} exists and was not written by dsv4prof merge", hint="--force overwrites it")
 
 
-def check_same_recording(target: Path, trace: MergedTrace, *, force: bool) -> None:
+def check_same_recording(target: Path, plan: MergePlan, *, force: bool) -> None:
     """Raise OutputError when `target` holds the merge of another recording; any rank in common makes it the same."""
     if force or not target.exists():
         return
-    new = msgspec.convert(msgspec.to_builtins(merged_metadata(trace)), type=_Header)
+    new = msgspec.convert(msgspec.to_builtins(merged_metadata(plan)), type=_Header)
     if not {rank.identity for rank in _ranks(target)} & {rank.identity for rank in new.ranks}:
         raise OutputError(f"{target} holds another recording", hint="--force overwrites it; -o names another file")
 

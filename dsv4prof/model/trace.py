@@ -36,7 +36,8 @@ class TrackInfo(msgspec.Struct, frozen=True):
 class RankTrace(msgspec.Struct, frozen=True):
     """One rank's file, typed. Ids in it (flow, correlation, External id) mean nothing in another rank.
 
-    `notes` says in sentences what was repaired or contradictory; `complete` is False when the file ends early.
+    `notes` says in sentences what was repaired or contradictory; `complete` is False when the file ends early. `clock`
+    is how a rank out of a merged trace was put on the common clock, on which its times already are.
     """
 
     source: str
@@ -52,6 +53,7 @@ class RankTrace(msgspec.Struct, frozen=True):
     complete: bool = True
     asyncs: list[AsyncPoint] = []
     notes: list[str] = []
+    clock: ClockFit | None = None
 
 
 class ClockFit(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class MergedTrace(msgspec.Struct, frozen=True):
     origin_ns: int
     clocks: list[ClockFit]
     missing_ranks: list[int]
+    clock_origin_ns: int = 0
 
 
 class MergedTrack(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,13 +11,44 @@ from typing import Any
 
 import msgspec
 
+from dsv4prof.errors import UsageError
 from dsv4prof.model.session import RankCoordinates
 
+_HINT_REGEX = "put the rank into a group: --rank-regex 'worker-(\\d+)'"
 # More ranks than any job has had; a number above it is damage, and a list of those that are missing would fill memory.
 _MAX_RANKS = 1_000_000
 _RANK = re.compile(r"(?:^|[^A-Za-z])rank[-_.]?(?P<rank>\d+)(?:[-_]?of[-_]?(?P<world>\d+))?(?!\d)", re.IGNORECASE)
 _SGLANG = re.compile(r"-(TP|DP|PP|EP)-(\d+)(?=[-.])")
 _VLLM = re.compile(r"(?:^|_)(tp|dp|pp|ep)(\d+)(?=[_.])")
+
+
+class Naming(msgspec.Struct, frozen=True):
+    """How files are named beside the ways that are known: `regex` has a group `rank` or one group, the rank."""
+
+    regex: str | None = None
+
+    @classmethod
+    def of(cls, regex: str | None) -> Naming:
+        """Raises UsageError when the text is no regular expression with a group."""
+        if regex is not None:
+            try:
+                groups = re.compile(regex).groups
+            except re.error as error:
+                raise UsageError(f"{regex!r} is no regular expression: {error}", hint=_HINT_REGEX) from error
+            if not groups:
+                raise UsageError(f"the regular expression {regex!r} has no group", hint=_HINT_REGEX)
+        return cls(regex)
+
+    def rank(self, name: str) -> int | None:
+        """The rank in a name; None when the regex does not match or is not there."""
+        match = re.search(self.regex, name) if self.regex else None
+        if match is None:
+            return None
+        found = match["rank"] if "rank" in match.re.groupindex else match[1]
+        return int(found) if found and found.isdecimal() else None
+
+
+KNOWN_NAMES = Naming()
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -40,10 +71,23 @@ def distributed_info(metadata: dict[str, Any]) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-def identify(path: str, metadata: dict[str, Any]) -> Identity:
+def listed_ranks(metadata: dict[str, Any]) -> set[int]:
+    """The ranks that the file's process groups name; a group whose size says that all are its members counts whole."""
+    config = distributed_info(metadata).get("pg_config")
+    found: set[int] = set()
+    for group in config if isinstance(config, list) else []:
+        ranks = group.get("ranks") if isinstance(group, dict) else None
+        if isinstance(ranks, list):
+            found.update(rank for rank in map(_integer, ranks) if rank is not None and rank < _MAX_RANKS)
+    return found
+
+
+def identify(path: str, metadata: dict[str, Any], naming: Naming = KNOWN_NAMES) -> Identity:
     """Rank, world size and group coordinates of a file. The name wins; a contradiction is noted."""
     name = PurePath(path).name
     named, named_world, groups = _from_name(name)
+    told_by_user = naming.rank(name)
+    named = named if told_by_user is None else told_by_user
     info = distributed_info(metadata)
     told, told_world = _integer(info.get("rank")), _integer(info.get("world_size"))
     notes = [f"its rank {rank} cannot be; it was ignored" for rank in (named, told) if rank and rank >= _MAX_RANKS]

@@ -13,7 +13,6 @@ import msgspec
 from dsv4prof.model.annotation import whole_number
 from dsv4prof.model.event import Slice, Track
 from dsv4prof.model.trace import MergedRank, MergedTrace, MergedTrack, StepSpan
-from dsv4prof.trace.lanes import by_track
 from dsv4prof.trace.steps import find_steps
 from dsv4prof.trace.vendor import GPU_CATEGORIES, RUNTIME_CATEGORIES
 
@@ -26,6 +25,16 @@ class _Correlated(msgspec.Struct):
 MAX_CHAIN = 2000
 _MAX_CORRELATION = 2**64
 _CORRELATED = msgspec.json.Decoder(_Correlated)
+
+
+def by_track(slices: list[Slice]) -> dict[Track, list[int]]:
+    """Indexes of the slices of each track, ordered so that a parent comes before its children."""
+    tracks: dict[Track, list[int]] = {}
+    for index, slice_ in enumerate(slices):
+        tracks.setdefault(slice_.track, []).append(index)
+    for indexes in tracks.values():
+        indexes.sort(key=lambda index: (slices[index].start_ns, -slices[index].dur_ns))
+    return tracks
 
 
 class TraceIndex:

@@ -88,6 +88,11 @@ def mend(data: bytes) -> Mended:
     return Mended(data, text, notes, control, grown, utf8 != clean)
 
 
+def has_lone_surrogate(text: bytes) -> bool:
+    """Whether an escape names half of a character, which no text can hold."""
+    return any(match[2] is None for match in _LONE_SURROGATE.finditer(text))
+
+
 def _control_words(data: bytes, place: int) -> str:
     return f"{CONTROLS}, the first at {where(data, place)}"
 

@@ -1,25 +1,24 @@
-"""Ranks -> one trace that every viewer opens whole: own integer pids, unique flow ids, lanes, one origin."""
+"""Ranks in memory -> one trace for analyses, with the rows, lanes, arrows and clocks that the written file has."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
-from dsv4prof.errors import InputError
-from dsv4prof.model.event import Track
-from dsv4prof.model.trace import MergedRank, MergedTrace, MergedTrack, RankTrace, TrackInfo
-from dsv4prof.trace.base import lend_bases
-from dsv4prof.trace.clock import fit_clocks
-from dsv4prof.trace.flows import flow_base, renumber
-from dsv4prof.trace.lanes import assign_lanes, by_track
-from dsv4prof.trace.load import load_rank
-from dsv4prof.trace.vendor import GPU_TRACK_CATEGORIES
+import msgspec
+import numpy as np
 
-OWN_TID_BASE = 1_000_000_000
-MAX_TID = 2**31 - 1
-_GPU_LABEL = re.compile(r"^GPU (\d+)$")
+from dsv4prof.errors import InputError
+from dsv4prof.model.event import FlowPoint
+from dsv4prof.model.trace import MergedRank, MergedTrace, RankTrace
+from dsv4prof.trace.clocks import Align, Straggler
+from dsv4prof.trace.columns import BINDS_ENCLOSING, Ints
+from dsv4prof.trace.identity import Naming
+from dsv4prof.trace.load import load_rank
+from dsv4prof.trace.memory import RankMemory
+from dsv4prof.trace.planning import MergePlan, RankPlan, Surveyed, plan
+from dsv4prof.trace.segment import Clock
+from dsv4prof.trace.survey import survey
 
 
 def load_ranks(paths: Sequence[str | Path]) -> list[RankTrace]:
@@ -30,132 +29,65 @@ def load_ranks(paths: Sequence[str | Path]) -> list[RankTrace]:
     return traces
 
 
-def load_readable(paths: Sequence[str | Path]) -> tuple[list[RankTrace], list[InputError]]:
+def load_readable(
+    paths: Sequence[str | Path], naming: Naming | None = None
+) -> tuple[list[RankTrace], list[InputError]]:
     """The ranks that could be read, in rank order, and one error for each file that could not."""
     traces: list[RankTrace] = []
     errors: list[InputError] = []
-    for path in sorted({Path(path) for path in paths}):
+    for path in sorted({str(path) for path in paths}):
         try:
-            traces.append(load_rank(path))
+            traces.append(load_rank(path, naming=naming))
         except InputError as error:
             errors.append(error)
     return sorted(traces, key=lambda trace: trace.coordinates.rank), errors
 
 
-def merge(traces: Iterable[RankTrace]) -> MergedTrace:
+def merge(traces: Iterable[RankTrace], mode: Align = Align.AUTO) -> MergedTrace:
     """Put ranks side by side on one clock; the order of input does not matter.
 
     Raises InputError when there is nothing to merge or two files claim one rank.
     """
-    ordered = lend_bases(sorted(traces, key=lambda trace: trace.coordinates.rank))
-    if not ordered:
-        raise InputError("there is no trace to merge", hint="give at least one rank file")
-    for first, second in pairwise(ordered):
-        if first.coordinates.rank == second.coordinates.rank:
-            raise InputError(
-                f"{first.source} and {second.source} both claim rank {first.coordinates.rank}",
-                hint="merge one recording at a time, or put the rank into the file names (rank0, rank1, ...)",
-            )
-    ranks: list[MergedRank] = []
-    next_pid = 1
-    for trace in ordered:
-        ranks.append(_merge_rank(trace, next_pid))
-        next_pid += len(ranks[-1].pids)
-    return MergedTrace(ranks, _origin([rank.trace for rank in ranks]), fit_clocks(ordered), _missing(ordered))
+    merged, _ = merge_and_judge(traces, mode)
+    return merged
 
 
-def _merge_rank(trace: RankTrace, first_pid: int) -> MergedRank:
-    flows, orphans = renumber(trace.flows)
-    rows = _Rows(trace, first_pid)
-    lanes = assign_lanes(trace.slices, by_track(trace.slices), rows.lane_tid)
-    cleaned = RankTrace(
-        source=trace.source,
-        coordinates=trace.coordinates,
-        slices=trace.slices,
-        instants=trace.instants,
-        counters=trace.counters,
-        flows=flows,
-        tracks=trace.tracks,
-        metadata=trace.metadata,
-        base_ns=trace.base_ns,
-        dropped=[*trace.dropped, *orphans],
-        complete=trace.complete,
-        asyncs=trace.asyncs,
-        notes=trace.notes,
+def merge_and_judge(traces: Iterable[RankTrace], mode: Align = Align.AUTO) -> tuple[MergedTrace, list[Straggler]]:
+    """The same, with the ranks that the others wait for."""
+    surveyed = []
+    for trace in traces:
+        source = RankMemory(trace)
+        summary, layout = survey(source.stream())
+        surveyed.append(Surveyed(source, summary, layout))
+    whole = plan(surveyed, mode)
+    ranks = [_rank(rank, whole) for rank in whole.ranks]
+    merged = MergedTrace(ranks, whole.origin_ns, whole.clocks, whole.missing_ranks, whole.clock_origin_ns)
+    return merged, whole.stragglers
+
+
+def _rank(rank: RankPlan, whole: MergePlan) -> MergedRank:
+    source = rank.surveyed.source
+    assert isinstance(source, RankMemory), "these ranks are in memory"
+    layout = rank.surveyed.read_layout()
+    clock = Clock(rank, 0, whole.clock_origin_ns)
+    facts = rank.survey.facts
+    trace = _on_clock(source.trace, clock, rank.base_ns)
+    trace = msgspec.structs.replace(
+        trace,
+        coordinates=rank.coordinates,
+        base_ns=rank.base_ns,
+        flows=_flows(rank, clock),
+        dropped=facts.dropped,
+        notes=rank.notes,
+        clock=rank.clock,
     )
-    lane_count = sum(1 for row in rows.rows if row.lane > 1)
-    return MergedRank(cleaned, rows.pids, lanes, lane_count, flow_base(trace.coordinates.rank), rows.rows)
-
-
-class _Rows:
-    """The rows of one rank in the merged trace: small positive pids, integer tids, names that say the rank."""
-
-    def __init__(self, trace: RankTrace, first_pid: int) -> None:
-        self.rank = trace.coordinates.rank
-        gpu_pids = {s.track.pid for s in trace.slices if s.category in GPU_TRACK_CATEGORIES}
-        infos = sorted(trace.tracks, key=lambda info: _process_order(info, gpu_pids))
-        self.pids: dict[str, int] = {}
-        self.rows: list[MergedTrack] = []
-        self._row: dict[Track, MergedTrack] = {}
-        self._lanes: dict[tuple[Track, int], int] = {}
-        self._last_free: dict[int, int] = {}
-        for info in infos:
-            self.pids.setdefault(_key(info.track.pid), first_pid + len(self.pids))
-        taken = {
-            (_key(i.track.pid), i.track.tid)
-            for i in infos
-            if isinstance(i.track.tid, int) and 0 <= i.track.tid <= MAX_TID
-        }
-        self._used = {(self.pids[pid], tid) for pid, tid in taken if isinstance(tid, int)}
-        for info in infos:
-            self._add(info, gpu_pids)
-
-    def _add(self, info: TrackInfo, gpu_pids: set[int | str]) -> None:
-        pid = self.pids[_key(info.track.pid)]
-        tid = info.track.tid
-        if not isinstance(tid, int) or not 0 <= tid <= MAX_TID:
-            tid = self._free_tid(pid)
-        row = MergedTrack(
-            pid=pid,
-            tid=tid,
-            source=info.track,
-            process_name=_process_name(info, self.rank, gpu_pids),
-            process_labels=info.process_labels,
-            process_sort=pid,
-            thread_name=info.thread_name or (info.track.tid or None if isinstance(info.track.tid, str) else None),
-            thread_sort=info.thread_sort,
-        )
-        self.rows.append(row)
-        self._row[info.track] = row
-
-    def lane_tid(self, track: Track, lane: int) -> int:
-        known = self._lanes.get((track, lane))
-        if known is not None:
-            return known
-        base = self._row[track]
-        tid = self._lanes[track, lane] = self._free_tid(base.pid)
-        name = base.thread_name or f"thread {base.tid}"
-        self.rows.append(
-            MergedTrack(
-                pid=base.pid,
-                tid=tid,
-                source=track,
-                lane=lane,
-                process_name=base.process_name,
-                process_labels=base.process_labels,
-                process_sort=base.process_sort,
-                thread_name=f"{name.strip()} (lane {lane})",
-                thread_sort=base.thread_sort,
-            )
-        )
-        return tid
-
-    def _free_tid(self, pid: int) -> int:
-        tid = self._last_free.get(pid, OWN_TID_BASE) + 1
-        while (pid, tid) in self._used:
-            tid += 1
-        self._last_free[pid] = tid
-        return tid
+    lanes = {
+        int(ordinal): rank.rows[place].tid
+        for ordinal, place in zip(layout.moved.tolist(), layout.moved_place.tolist(), strict=True)
+    }
+    pids = {_key(row.source.pid): row.pid for row in rank.rows}
+    lane_count = rank.survey.counts["lanes"]
+    return MergedRank(trace, pids, lanes, lane_count, rank.flow_base, rank.rows)
 
 
 def _key(pid: int | str) -> str:
@@ -163,34 +95,49 @@ def _key(pid: int | str) -> str:
     return str(pid) if isinstance(pid, int) else f"'{pid}'"
 
 
-def _process_order(info: TrackInfo, gpu_pids: set[int | str]) -> tuple[int, int, str, int, str]:
-    pid, tid = info.track.pid, info.track.tid
-    kind = 2 if isinstance(pid, str) or pid < 0 else int(pid in gpu_pids)
-    number = pid if isinstance(pid, int) else 0
-    return kind, number, str(pid), tid if isinstance(tid, int) else MAX_TID, str(tid)
+def _on_clock(trace: RankTrace, clock: Clock, base_ns: int) -> RankTrace:
+    """The trace with its times on the common clock; the same object where that changes nothing."""
+    own = trace.base_ns
+    if clock.keeps(base_ns == own):
+        return trace
+    replace = msgspec.structs.replace
+    starts = np.array([s.start_ns - own for s in trace.slices], np.int64)
+    durations = np.array([s.dur_ns for s in trace.slices], np.int64)
+    start, dur = (part.tolist() for part in clock.spans(starts, durations))
+
+    def moved(points: list) -> list:
+        at = clock.at(np.array([p.at_ns - own for p in points], np.int64)).tolist()
+        return [replace(p, at_ns=ns) for p, ns in zip(points, at, strict=True)]
+
+    return replace(
+        trace,
+        slices=[
+            replace(s, start_ns=begin, dur_ns=length)
+            for s, begin, length in zip(trace.slices, start, dur, strict=True)
+        ],
+        instants=moved(trace.instants),
+        counters=moved(trace.counters),
+        asyncs=moved(trace.asyncs),
+    )
 
 
-def _process_name(info: TrackInfo, rank: int, gpu_pids: set[int | str]) -> str:
-    label = _GPU_LABEL.match(info.process_labels or "")
-    if label is not None and info.track.pid in gpu_pids:
-        return f"[rank {rank}] GPU {label[1]}"
-    if info.track.pid in gpu_pids:
-        return f"[rank {rank}] GPU {info.track.pid}"
-    if isinstance(info.track.pid, str):
-        return f"[rank {rank}] {info.process_name or info.track.pid or 'profiler'}"
-    return f"[rank {rank}] {info.process_name or ('python' if info.track.pid >= 0 else 'profiler overhead')}"
-
-
-def _origin(traces: list[RankTrace]) -> int:
-    times: list[int] = []
-    for trace in traces:
-        times.extend(event.start_ns for event in trace.slices)
-        for points in (trace.instants, trace.counters, trace.flows, trace.asyncs):
-            times.extend(point.at_ns for point in points)
-    return min(times, default=0)
-
-
-def _missing(traces: list[RankTrace]) -> list[int]:
-    present = {trace.coordinates.rank for trace in traces}
-    world = max((trace.coordinates.world_size or 0 for trace in traces), default=0)
-    return [rank for rank in range(world) if rank not in present]
+def _flows(rank: RankPlan, clock: Clock) -> list[FlowPoint]:
+    """Points with numbers 1, 2, ... of the rank's own, each arrow one start followed by its ends."""
+    source, layout = rank.surveyed.source, rank.surveyed.read_layout()
+    stream = source.stream()
+    for _ in stream.blocks():
+        pass
+    words, tracks, rows = stream.words, stream.tracks, layout.flows
+    at: Ints = clock.at(rows["ts"])
+    return [
+        FlowPoint(
+            ph=chr(row["ph"]),
+            name=words[row["name"]],
+            category=words[row["cat"]],
+            track=tracks[row["track"]],
+            at_ns=ns,
+            id=number,
+            binding="e" if row["flags"] & BINDS_ENCLOSING else None,
+        )
+        for row, ns, number in zip(rows, at.tolist(), layout.flow_number.tolist(), strict=True)
+    ]

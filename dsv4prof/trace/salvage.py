@@ -117,8 +117,8 @@ def _scan(mended: Mended) -> Salvaged | None:
         notes = [*notes, "the file holds a second document, which was not read"]
     fields: dict[str, msgspec.Raw] = {}
     if array is not None:
-        before, whole_before = _fields(text[: array.start()])
-        behind, whole_behind = _fields(b"{" + tail[1:].lstrip(b" ,"))
+        before, whole_before = whole_fields(text[: array.start()])
+        behind, whole_behind = whole_fields(b"{" + tail[1:].lstrip(b" ,"))
         fields = {**before, **behind}
         if complete and not (whole_before and whole_behind):
             notes = [*notes, "a part of the values beside the events could not be read"]
@@ -154,7 +154,7 @@ def _follows_a_stray_quote(piece: bytes, place: int) -> bool:
     return piece[:place].rstrip().endswith(b'"') and piece[place : place + 1] not in b",:}]"
 
 
-def _fields(text: bytes) -> tuple[dict[str, msgspec.Raw], bool]:
+def whole_fields(text: bytes) -> tuple[dict[str, msgspec.Raw], bool]:
     """Top-level values before or after the events, as far as they are whole, and whether that is all of them."""
     text = text.rstrip().rstrip(b",")
     for attempt in range(_TRIES):

@@ -19,19 +19,11 @@ _THREAD = {"thread_name": ("thread_name", "name"), "thread_sort_index": ("thread
 
 
 class TrackTable:
-    """Shares one Track object per (pid, tid); remembers the last word of each metadata event."""
+    """Remembers the last word of each metadata event."""
 
     def __init__(self) -> None:
-        self._tracks: dict[tuple[Key, Key], Track] = {}
         self._process: dict[Key, dict[str, Any]] = {}
         self._thread: dict[tuple[Key, Key], dict[str, Any]] = {}
-
-    def track(self, pid: Key, tid: Key) -> Track:
-        key = (pid, tid)
-        track = self._tracks.get(key)
-        if track is None:
-            track = self._tracks[key] = Track(pid, tid)
-        return track
 
     def describe(self, event: WireEvent) -> None:
         """Take a metadata event (phase M); kinds that no viewer shows are passed over.
@@ -50,12 +42,11 @@ class TrackTable:
             field, key = _THREAD[event.name]
             self._thread.setdefault((event.pid, event.tid), {})[field] = _typed(field, args.get(key))
 
-    def infos(self) -> list[TrackInfo]:
-        """One TrackInfo per track that has an event; what describes a track without events says nothing."""
-        return [
-            TrackInfo(track=track, **self._process.get(pid, {}), **self._thread.get((pid, tid), {}))
-            for (pid, tid), track in self._tracks.items()
-        ]
+    def info(self, track: Track) -> TrackInfo:
+        """All that was said of a track."""
+        return TrackInfo(
+            track=track, **self._process.get(track.pid, {}), **self._thread.get((track.pid, track.tid), {})
+        )
 
 
 def _typed(field: str, value: object) -> str | int | None:

@@ -1,6 +1,6 @@
 """A merged file taken apart into the ranks that it was made of, so that it can be analysed and merged again.
 
-Events come back on their own tracks, lanes undone, with absolute times: merging the result writes the same bytes.
+Events come back on their own tracks, lanes undone, with absolute times on the common clock.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import msgspec
 from dsv4prof.errors import InputError
 from dsv4prof.model.event import AsyncPoint, Counter, FlowPoint, Instant, Slice, Track
 from dsv4prof.model.session import RankCoordinates
-from dsv4prof.model.trace import Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
-from dsv4prof.trace.load import paused_gc, read_head, read_text
+from dsv4prof.model.trace import ClockFit, Dropped, MergedTrace, MergedTrack, RankTrace, TrackInfo
 from dsv4prof.trace.merge import merge
+from dsv4prof.trace.whole import paused_gc, read_head, read_text
 from dsv4prof.trace.wire import MAX_NS, NOT_JSON, WireEvent, decode_events, nanoseconds, split_document
 from dsv4prof.trace.write import MERGED_SCHEMA
 
 _HEAD_BYTES = 1024
 
 
-class _RankHeader(msgspec.Struct):
+class RankHeader(msgspec.Struct):
+    """One rank in that."""
+
     coordinates: RankCoordinates
     source: str
     base_ns: int
@@ -37,14 +39,51 @@ class _RankHeader(msgspec.Struct):
     markers: list[Instant] = []
 
 
-class _Header(msgspec.Struct):
+class _Schema(msgspec.Struct):
     schema: str
-    ranks: list[_RankHeader]
+
+
+class MergedHeader(msgspec.Struct):
+    """What a merged file says of itself; `origin_ns` is the absolute time of its zero."""
+
+    schema: str
+    ranks: list[RankHeader]
+    clocks: list[ClockFit]
+    origin_ns: int = 0
 
 
 def is_merged(path: str | Path) -> bool:
     """Whether a file says at its head that it was merged by this package. Raises InputError when it cannot be read."""
     return MERGED_SCHEMA.encode() in read_head(Path(path), _HEAD_BYTES)
+
+
+def read_header(path: str | Path) -> MergedHeader:
+    """The head of a merged file, without its events. Raises InputError when it cannot be read."""
+    head = b""
+    size = _HEAD_BYTES
+    while b'"traceEvents":[' not in head:
+        size *= 16
+        head = read_head(path, size)
+        if len(head) < size and b'"traceEvents":[' not in head:
+            raise InputError(f"{path} is damaged: its head is cut", hint="merge the rank files again")
+    try:
+        fields = split_document(head[: head.index(b'"traceEvents":[')] + b'"traceEvents":[]}')
+        return _header(fields, path)
+    except (*NOT_JSON, KeyError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {error}", hint="merge the rank files again") from error
+
+
+def _header(fields: dict[str, msgspec.Raw], path: str | Path) -> MergedHeader:
+    if "dsv4prof" not in fields:
+        raise InputError(f"{path} is not a merged trace of dsv4prof", hint="load it as a rank file")
+    schema = msgspec.json.decode(fields["dsv4prof"], type=_Schema).schema
+    if schema != MERGED_SCHEMA:
+        raise InputError(
+            f"{path} was merged as {schema}, this version reads {MERGED_SCHEMA}", hint="merge the rank files again"
+        )
+    header = msgspec.json.decode(fields["dsv4prof"], type=MergedHeader)
+    header.origin_ns = msgspec.json.decode(fields["baseTimeNanoseconds"], type=int)
+    return header
 
 
 def load_merged(path: str | Path) -> MergedTrace:
@@ -57,27 +96,20 @@ def load_merged_ranks(path: str | Path) -> list[RankTrace]:
     try:
         with paused_gc():
             fields = split_document(read_text(Path(path)))
-            if "dsv4prof" not in fields:
-                raise InputError(f"{path} is not a merged trace of dsv4prof", hint="load it as a rank file")
-            header = msgspec.json.decode(fields["dsv4prof"], type=_Header)
-            if header.schema != MERGED_SCHEMA:
-                raise InputError(
-                    f"{path} was merged as {header.schema}, this version reads {MERGED_SCHEMA}",
-                    hint="merge the rank files again",
-                )
-            origin_ns = msgspec.json.decode(fields["baseTimeNanoseconds"], type=int)
+            header = _header(fields, path)
             events, malformed = decode_events(fields["traceEvents"])
             if malformed:
                 raise InputError(
                     f"{path} was changed after it was merged: {malformed} malformed events", hint="merge again"
                 )
-            return _take_apart(events, header, origin_ns)
+            return _take_apart(events, header, header.origin_ns)
     except (*NOT_JSON, KeyError, ValueError) as error:
         raise InputError(f"{path} is damaged: {error}", hint="merge the rank files again") from error
 
 
-def _take_apart(events: list[WireEvent], header: _Header, origin_ns: int) -> list[RankTrace]:
-    builders = [_Builder(rank, origin_ns) for rank in header.ranks]
+def _take_apart(events: list[WireEvent], header: MergedHeader, origin_ns: int) -> list[RankTrace]:
+    fits = {fit.rank: fit for fit in header.clocks}
+    builders = [_Builder(rank, origin_ns, fits[rank.coordinates.rank]) for rank in header.ranks]
     by_pid = {row.pid: builder for builder in builders for row in builder.header.rows}
     for event in events:
         if event.ph != "M":
@@ -94,8 +126,9 @@ def _exact(value: Decimal | None) -> int:
 
 
 class _Builder:
-    def __init__(self, header: _RankHeader, origin_ns: int) -> None:
+    def __init__(self, header: RankHeader, origin_ns: int, clock: ClockFit) -> None:
         self.header = header
+        self.clock = clock
         self.origin_ns = origin_ns
         shared = {info.track: info.track for info in header.tracks}
         self.source = {(row.pid, row.tid): shared.get(row.source, row.source) for row in header.rows}
@@ -138,4 +171,5 @@ class _Builder:
             complete=head.complete,
             asyncs=self.asyncs,
             notes=head.notes,
+            clock=self.clock,
         )

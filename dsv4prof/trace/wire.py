@@ -114,6 +114,17 @@ def decode_event(raw: bytes | msgspec.Raw) -> WireEvent | None:
         return None
 
 
+def is_text_fault(raw: bytes | msgspec.Raw) -> bool:
+    """Whether one event fails as text, not by its shape: then the file's text must be mended before it is read."""
+    try:
+        _EVENT.decode(raw)
+    except msgspec.ValidationError:
+        return False
+    except NOT_JSON:
+        return True
+    return False
+
+
 def fault_of(raw: bytes | msgspec.Raw) -> str | None:
     """Why one event cannot be read, in the reader's words; None when it can."""
     try:

@@ -52,7 +52,9 @@ def test_commands_without_torch_do_not_import_it(command: list[str]) -> None:
         "from dsv4prof.cli import console\nfrom dsv4prof.cli.app import app\n"
         f"console.guarded(lambda: app({command!r}, standalone_mode=False))"
     )
-    assert not loaded & {"torch", "numpy"}
+    assert "torch" not in loaded
+    # Reading events takes numpy; looking at manifests does not.
+    assert command[0] != "sessions" or "numpy" not in loaded
 
 
 def _submodules(package: str) -> list[str]:

@@ -10,7 +10,10 @@ from isal import igzip
 
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.trace.load import load_rank
+from dsv4prof.trace.memory import RankMemory
 from dsv4prof.trace.merge import merge
+from dsv4prof.trace.merging import Merge
+from dsv4prof.trace.part import parts_of
 
 BASE_NS = 1_790_857_026_000_000_000
 Event = dict[str, Any]
@@ -72,6 +75,22 @@ def merged(folder: Path, *ranks: list[Event]) -> MergedTrace:
         for rank, events in enumerate(ranks)
     ]
     return merge([load_rank(file) for file in files])
+
+
+def write_chrome_json(trace: MergedTrace, path: Path) -> Path:
+    """The merged trace as a file."""
+    with Merge() as merging:
+        plan, _ = merging.look([RankMemory(rank.trace) for rank in trace.ranks])
+        merging.write(plan, path)
+    return path
+
+
+def merge_again(path: Path, target: Path) -> Path:
+    """A merged file merged again."""
+    with Merge() as merging:
+        plan, _ = merging.look(parts_of(path))
+        merging.write(plan, target)
+    return target
 
 
 def launched_rank(pid: int = 1000, start: float = 100) -> list[Event]:

@@ -56,7 +56,7 @@ def test_a_part_that_was_allowed_is_no_failure(
 def test_counts_are_of_what_the_file_holds(tmp_path: Path) -> None:
     window = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 90}
     trace = write(tmp_path / "rank0.trace.json", document([op("a", 0, 5), op("b", 10, 5), window], rank=0, world=1))
-    report = merge([str(trace)], output=tmp_path / "out.json")
+    report = merge([str(trace)], output=tmp_path / "out.json", check=True)
     written = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     assert [rank["events"] for rank in report.data["ranks"]] == [sum(event["ph"] != "M" for event in written)]
     assert "2 slices, 1 rank, clocks by base time, 0 dropped slices, 0 duplicate flows" in report.checks[0].message
@@ -66,9 +66,11 @@ def test_counts_are_of_what_the_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("collective", ["gloo:all_reduce", "other"])
 def test_a_residual_is_told_only_where_something_matched(collective: str, ranks: Path, tmp_path: Path) -> None:
     for rank in range(3):
-        write(ranks / f"rank{rank}.trace.json", document([note(collective, 5, 10 + rank)], rank=rank, world=3))
+        # Ends that no clock can bring together: 2 us apart, to and fro.
+        events = [note(collective, 100 * n, 10 + 2 * (rank == 1) * (n % 2)) for n in range(20)]
+        write(ranks / f"rank{rank}.trace.json", document(events, rank=rank, world=3))
     message = merge([str(ranks)], output=tmp_path / "out.json").checks[0].message
-    assert ("clock residual 2.0 us" in message) is (collective != "other")
+    assert ("clock residual " in message) is (collective != "other")
     assert ("clocks by base time" in message) is (collective == "other")
 
 

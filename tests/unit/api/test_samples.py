@@ -49,7 +49,7 @@ def test_a_cpu_recording_claims_no_stall() -> None:
 def test_every_slice_reaches_the_merged_file(tmp_path: Path, name: str, residual_ns: int) -> None:
     files = sorted((SAMPLES / name).iterdir())
     raw = [json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] for path in files]
-    report = merge([str(SAMPLES / name)], output=tmp_path / "merged.json.gz")
+    report = merge([str(SAMPLES / name)], output=tmp_path / "merged.json.gz", check=True)
     assert report.verdict.exit_code == 0
     ranks = report.data["ranks"]
     assert [rank["slices"] for rank in ranks] == [sum(event["ph"] == "X" for event in events) for events in raw]

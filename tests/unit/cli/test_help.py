@@ -106,7 +106,7 @@ def test_what_a_command_needs_is_still_needed_afterwards(capsys: pytest.CaptureF
 
 
 # What they need is more than a workspace: a run, a while, a server.
-ELSEWHERE = ((), ("run",), ("doctor",), ("attach",))
+ELSEWHERE = ((), ("run",), ("doctor",), ("attach",), ("view",), ("query",))
 
 
 @pytest.mark.parametrize("words", [words for words in EVERY if words not in ELSEWHERE], ids=" ".join)

@@ -17,7 +17,7 @@ from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.merge import load_readable, merge
 from dsv4prof.trace.unmerge import load_merged_ranks
 from dsv4prof.trace.vendor import is_launch
-from dsv4prof.trace.write import write_chrome_json
+from traces import write_chrome_json
 
 
 @pytest.fixture
@@ -88,7 +88,8 @@ def test_20_flows_and_pids_of_two_ranks(case, tmp_path: Path, second: str) -> No
 
 def test_22_metadata_goes_with_the_events(case, tmp_path: Path) -> None:
     trace = _merge(case("22", "rank0.json", "rank1.json"))
-    streams = [row.pid for rank in trace.ranks for row in rank.rows if row.thread_name == "stream 7"]
+    rows = [row for rank in trace.ranks for row in rank.rows]
+    streams = [row.pid for row in rows if str(row.thread_name).startswith("stream 7 (rank")]
     assert len(streams) == 2
     last = trace.ranks[1].trace
     assert (len(last.instants), len(last.counters), len(last.asyncs)) == (1, 1, 2)

@@ -12,7 +12,7 @@ from dsv4prof.model.event import Slice, Track
 from dsv4prof.model.phase import Phase
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import RankTrace, TrackInfo
-from dsv4prof.trace.index import MAX_CHAIN, RankIndex, TraceIndex
+from dsv4prof.trace.index import MAX_CHAIN, RankIndex, TraceIndex, by_track
 from dsv4prof.trace.merge import merge
 from dsv4prof.trace.steps import accepted_markers
 from traces import call, kernel, merged, note, op
@@ -176,3 +176,9 @@ def test_a_chain_too_deep_to_be_true_is_walked_in_part(tmp_path: Path) -> None:
     depth = MAX_CHAIN + 50
     rank = TraceIndex(merged(tmp_path, [op(f"op{n}", n, 3 * depth - 2 * n) for n in range(depth)]))[0]
     assert rank.chain(depth - 1) == list(range(depth - 2, 48, -1))
+
+
+def test_parents_come_before_children_of_the_same_start() -> None:
+    track = Track(1, 1)
+    slices = [Slice("child", "", track, 0, 5), Slice("parent", "", track, 0, 9)]
+    assert by_track(slices)[track] == [1, 0]

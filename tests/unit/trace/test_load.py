@@ -15,8 +15,7 @@ from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import merge
 from dsv4prof.trace.wire import decode_events, nanoseconds
-from dsv4prof.trace.write import write_chrome_json
-from traces import BASE_NS, document, flow, kernel, meta, op, write, x
+from traces import BASE_NS, document, flow, kernel, meta, op, write, write_chrome_json, x
 
 
 def _reasons(path: Path) -> dict[str, int]:

@@ -16,8 +16,20 @@ from dsv4prof.trace.check import check_file
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.merge import load_ranks, load_readable, merge
 from dsv4prof.trace.unmerge import is_merged, load_merged, load_merged_ranks
-from dsv4prof.trace.write import write_chrome_json
-from traces import BASE_NS, document, flow, kernel, launched_rank, merged, meta, note, op, write
+from traces import (
+    BASE_NS,
+    document,
+    flow,
+    kernel,
+    launched_rank,
+    merge_again,
+    merged,
+    meta,
+    note,
+    op,
+    write,
+    write_chrome_json,
+)
 
 
 def _written(trace: MergedTrace, folder: Path) -> dict[str, Any]:
@@ -106,7 +118,7 @@ def test_overlapping_slices_keep_their_times_on_a_lane_of_their_own(tmp_path: Pa
     assert (lane["ts"], lane["dur"]) == (50, 90)
     assert {e["tid"] for e in _by_phase(content, "X") if e["name"] != "b"} == {7}
     names = {e["tid"]: e["args"]["name"] for e in _by_phase(content, "M") if e["name"] == "thread_name"}
-    assert names[lane["tid"]] == "stream 7 (lane 2)"
+    assert names[lane["tid"]] == "stream 7 (rank 0) (lane 2)"
     assert check_file(tmp_path / "merged.json.gz").ok
 
 
@@ -181,13 +193,14 @@ def test_an_unreadable_rank_is_an_error_or_is_told(tmp_path: Path) -> None:
 
 def test_gloo_collectives_give_a_residual(tmp_path: Path) -> None:
     def rank(late: float) -> list[dict[str, Any]]:
-        return [note("gloo:all_reduce", 100 * n + late, 50) for n in range(3)]
+        return [note("gloo:all_reduce", 100 * n + late, 50 + n) for n in range(20)]
 
-    clocks = merged(tmp_path, rank(0), rank(2), rank(0)[:2]).clocks
+    trace = merged(tmp_path, rank(0), rank(2), rank(0)[:2])
+    clocks = trace.clocks
     assert (clocks[0].residual_ns, clocks[0].reason) == (0, "reference rank")
-    assert (clocks[1].residual_ns, clocks[1].matches) == (2000, 3)
-    assert clocks[2].residual_ns is None
-    assert "no collective occurs equally often" in clocks[2].reason
+    assert (clocks[1].offset_ns, clocks[1].residual_ns, clocks[1].matches) == (2000, 0, 20)
+    assert (clocks[2].offset_ns, clocks[2].residual_ns) == (0, None), "two are too few"
+    assert [rank.trace.slices[0].start_ns - trace.origin_ns for rank in trace.ranks] == [0, 0, 0]
 
 
 def test_a_merged_file_comes_apart_into_what_was_merged(tmp_path: Path) -> None:
@@ -211,7 +224,7 @@ def test_a_merged_file_comes_apart_into_what_was_merged(tmp_path: Path) -> None:
         assert sorted(before.trace.slices, key=_order) == sorted(after.trace.slices, key=_order)
         assert before.trace.coordinates == after.trace.coordinates
         assert {p.name for p in before.trace.instants} == {p.name for p in after.trace.instants}
-    assert write_chrome_json(back, tmp_path / "again.json.gz").read_bytes() == first.read_bytes()
+    assert merge_again(first, tmp_path / "again.json.gz").read_bytes() == first.read_bytes()
 
 
 def _order(event: Slice) -> tuple[int, int, str]:
@@ -280,7 +293,7 @@ def test_ranks_a_century_apart_load_back_to_the_nanosecond(tmp_path: Path) -> No
 
 
 def test_a_residual_is_given_only_where_something_was_matched(tmp_path: Path) -> None:
-    gathered = note("gloo:all_reduce", 5, 2)
-    assert [fit.residual_ns for fit in merged(tmp_path, [gathered]).clocks] == [None]
-    assert [fit.residual_ns for fit in merged(tmp_path, [gathered], [op("a", 1, 2)]).clocks] == [None, None]
-    assert [fit.residual_ns for fit in merged(tmp_path, [gathered], [gathered]).clocks] == [0, 0]
+    gathered = [note("gloo:all_reduce", 5 + 10 * n, 2) for n in range(6)]
+    assert [fit.residual_ns for fit in merged(tmp_path, gathered).clocks] == [None]
+    assert [fit.residual_ns for fit in merged(tmp_path, gathered, [op("a", 1, 2)]).clocks] == [None, None]
+    assert [fit.residual_ns for fit in merged(tmp_path, gathered, gathered).clocks] == [0, 0]

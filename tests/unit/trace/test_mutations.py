@@ -21,9 +21,22 @@ from dsv4prof.trace.index import TraceIndex
 from dsv4prof.trace.load import load_rank
 from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import load_readable, merge
-from dsv4prof.trace.unmerge import load_merged
-from dsv4prof.trace.write import write_chrome_json
-from traces import BASE_NS, Event, call, document, flow, frame, kernel, launched_rank, note, op, write, x
+from traces import (
+    BASE_NS,
+    Event,
+    call,
+    document,
+    flow,
+    frame,
+    kernel,
+    launched_rank,
+    merge_again,
+    note,
+    op,
+    write,
+    write_chrome_json,
+    x,
+)
 
 _DIGITS = "7" * 5000
 _ODD = [
@@ -105,7 +118,7 @@ def _everything(path: Path, folder: Path) -> None:
     trace = merge(traces)
     first = write_chrome_json(trace, folder / "first.json")
     assert check_file(first).ok
-    second = write_chrome_json(load_merged(first), folder / "second.json")
+    second = merge_again(first, folder / "second.json")
     assert first.read_bytes() == second.read_bytes()
     index = TraceIndex(trace)
     host_reads(index)

@@ -13,8 +13,7 @@ import pytest
 
 from dsv4prof.trace.check import check_file
 from dsv4prof.trace.merge import load_ranks, merge
-from dsv4prof.trace.write import write_chrome_json
-from traces import flow, kernel, merged, op
+from traces import flow, kernel, merged, op, write_chrome_json
 
 SETS = [
     "h200_2rank_tp2/before-*",
