@@ -23,6 +23,7 @@ COMMANDS = (
     ("merge",),
     ("analyze",),
     ("view",),
+    ("query",),
     ("sessions",),
     ("sessions", "list"),
     ("sessions", "show"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dsv4prof.api.faults import profiler_doctor
     from dsv4prof.api.merging import merge
     from dsv4prof.api.narrowing import narrow
+    from dsv4prof.api.querying import query, query_schema
     from dsv4prof.api.running import run
     from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
     from dsv4prof.api.viewing import view
@@ -29,6 +30,8 @@ _HOME = {
     "merge": "merging",
     "narrow": "narrowing",
     "profiler_doctor": "faults",
+    "query": "querying",
+    "query_schema": "querying",
     "run": "running",
     "sessions_list": "sessions",
     "sessions_prune": "sessions",
@@ -45,6 +48,8 @@ __all__ = [
     "merge",
     "narrow",
     "profiler_doctor",
+    "query",
+    "query_schema",
     "run",
     "sessions_list",
     "sessions_prune",

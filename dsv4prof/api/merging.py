@@ -11,7 +11,7 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.analysis.quality import clock_findings, file_findings, missing_findings
-from dsv4prof.api.formats import format_of
+from dsv4prof.api.formats import JSON, TAR, write
 from dsv4prof.api.sources import MERGED_NAME, Source, rank_sources, resolve, source_findings
 from dsv4prof.api.targets import check_same_recording, check_target
 from dsv4prof.api.waiting import Patience
@@ -21,6 +21,8 @@ from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Cell, Check, Column, Provenance, Report, Section, Verdict
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import ClockFit, Dropped, MergedTrace
+from dsv4prof.query.checking import ImportCheck, check_with_importer
+from dsv4prof.query.importer import importer_available
 from dsv4prof.recorder.sessions import assemble
 from dsv4prof.trace.check import CheckResult, check_file
 from dsv4prof.trace.clocks import Align
@@ -50,7 +52,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """A merged trace that was written. `faults` says by rank what is wrong, `unreadable` which files are no use at all.
 
     `passed_over` are files of a folder that are something else. `check` is what Perfetto's importer would make of the
-    file, where that was asked for.
+    file, where that was asked for, and `imported` what it made of it, where it is there.
     """
 
     plan: MergePlan
@@ -59,6 +61,23 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     passed_over: list[str] = []
     path: Path
     check: CheckResult | None = None
+    imported: ImportCheck | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether reading it back showed a loss."""
+        return (self.check is not None and not self.check.ok) or (
+            self.imported is not None and not (self.imported.ok and self.imported.counts.slices == self.shown)
+        )
+
+    @property
+    def slices(self) -> int:
+        return sum(rank.survey.counts["slices"] for rank in self.plan.ranks)
+
+    @property
+    def shown(self) -> int:
+        """What an importer should count: to it an instant is a slice without a duration."""
+        return self.slices + sum(rank.survey.counts["instants"] for rank in self.plan.ranks)
 
     @property
     def whole(self) -> bool:
@@ -70,13 +89,17 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How to merge. `check` reads the result back; `patience` says whether to wait for files that are still written."""
+    """How to merge. `check` reads the result back, `import_it` as Perfetto does where that is there.
+
+    `patience` says whether to wait for files that are still written.
+    """
 
     options: Options = Options()
     naming: Naming = Naming()
     force: bool = False
     strict: bool = False
     check: bool = False
+    import_it: bool = False
     patience: Patience | None = None
 
 
@@ -118,6 +141,7 @@ def merge(
         force=force,
         strict=strict,
         check=check,
+        import_it=check,
         patience=patience,
     )
     merged = merge_source(source, target, request, find_again=find)
@@ -152,7 +176,6 @@ def merge_source(
     """Look, plan, write and, where asked, check; a session's manifest learns of its merged file."""
     request = request or MergeRequest()
     check_target(target, source.files, force=request.force)
-    format = format_of(target)
     with Merge(request.options, scratch=target.parent) as merging:
         while True:
             plan, refused = merging.look(rank_sources(source, request.naming))
@@ -172,13 +195,21 @@ def merge_source(
                 f"not merged: {first or unreadable[0]}",
                 hint="without --strict the rest is merged and the exit status is 1",
             )
-        merging.write(plan, target, format)
+        write(merging, plan, target)
     plain = source.folder is not None and target == source.folder / MERGED_NAME
     if plain and source.folder is not None and source.session is not None:
         assemble(source.folder, merged=target.name)
-    check = check_file(target) if request.check else None
+    check = check_file(target) if request.check and target.name.endswith(JSON) else None
+    wanted = request.import_it and not target.name.endswith(TAR) and importer_available()
+    imported = check_with_importer(target) if wanted else None
     return Merged(
-        plan=plan, faults=faults, unreadable=unreadable, passed_over=passed_over, path=target, check=check
+        plan=plan,
+        faults=faults,
+        unreadable=unreadable,
+        passed_over=passed_over,
+        path=target,
+        check=check,
+        imported=imported,
     )
 
 
@@ -252,6 +283,7 @@ def _facts(
         "source": source,
         "events": sum(counts[kind] for kind in ("slices", "instants", "counters", "flows", "asyncs")),
         "slices": counts["slices"],
+        "instants": counts["instants"],
         "lanes": counts["lanes"],
         "flows": counts["flows"],
         "complete": complete,
@@ -270,14 +302,15 @@ def merge_check(merged: Merged, *, allow_partial: bool = False) -> Check:
     residuals = [clock.residual_ns for clock in clocks if clock.matches and clock.residual_ns is not None]
     clock = f"clock residual {max(residuals) / 1e3:.1f} us" if residuals else "clocks by base time"
     partial_ok = None if allow_partial else False
-    slices = sum(rank.survey.counts["slices"] for rank in merged.plan.ranks)
-    words = [f"{merged.path}: {plural(slices, 'slice')}", plural(len(clocks), "rank"), clock]
-    if check is not None:
+    words = [f"{merged.path}: {plural(merged.slices, 'slice')}", plural(len(clocks), "rank"), clock]
+    if merged.imported is not None:
+        words.append(plural(merged.shown - merged.imported.counts.slices, "dropped slice"))
+        words.append(f"{plural(sum(merged.imported.errors.values()), 'import error')} (Perfetto)")
+    elif check is not None:
         words.append(plural(check.slices_in - check.slices_out, "dropped slice"))
         words.append(plural(check.duplicate_flows, "duplicate flow"))
-    broken = check is not None and not check.ok
     return Check(
-        key="merged", ok=False if broken else True if merged.whole else partial_ok, message=", ".join(words)
+        key="merged", ok=False if merged.broken else True if merged.whole else partial_ok, message=", ".join(words)
     )
 
 
@@ -288,6 +321,12 @@ def _rank_findings(plan: MergePlan) -> list[Finding]:
     return [*told, *clock_findings(windows), *missing_findings(plan.missing_ranks, len(plan.ranks))]
 
 
+def _next(merged: Merged, source: Source) -> str:
+    if not merged.path.name.endswith(JSON):
+        return f"dsv4prof view {merged.path}"
+    return f"dsv4prof analyze {source.again if source.session and source.folder else merged.path}"
+
+
 def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bool) -> Report:
     facts = plan_facts(merged.plan)
     rows: list[dict[str, Cell]] = [
@@ -295,8 +334,7 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
         | {key: fact["clock"][key] for key in ("offset_ns", "drift_ppm", "residual_ns")}
         for fact in facts
     ]
-    broken = merged.check is not None and not merged.check.ok
-    code = 0 if (merged.whole or allow_partial) and not broken else 1
+    code = 0 if (merged.whole or allow_partial) and not merged.broken else 1
     state = "whole" if merged.whole else "partial"
     session = source.session.id if source.session else None
     stragglers = merged.plan.stragglers
@@ -312,7 +350,7 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
             *(f"straggler: {each.evidence}" for each in stragglers),
         ],
         verdict=Verdict(exit_code=code, summary=f"{state}: {plural(len(facts), 'rank')} merged"),
-        next_command=f"dsv4prof analyze {source.again if session and source.folder else merged.path}",
+        next_command=_next(merged, source),
         data={
             "output": str(merged.path),
             "ranks": facts,
@@ -320,5 +358,6 @@ def _report(merged: Merged, source: Source, inputs: list[str], allow_partial: bo
             "missing_ranks": merged.plan.missing_ranks,
             "unreadable": merged.unreadable,
             "check": None if merged.check is None else msgspec.to_builtins(merged.check),
+            "imported": None if merged.imported is None else msgspec.to_builtins(merged.imported),
         },
     )

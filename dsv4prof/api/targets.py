@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.api.formats import format_of
+from dsv4prof.api.formats import JSON, check_format
 from dsv4prof.errors import InputError, OutputError
 from dsv4prof.trace.planning import MergePlan
-from dsv4prof.trace.unmerge import is_merged
+from dsv4prof.trace.unmerge import is_ours
 from dsv4prof.trace.whole import read_head
 from dsv4prof.trace.write import merged_metadata
 
@@ -44,7 +44,7 @@ def check_target(target: Path, inputs: Sequence[Path | str], *, force: bool) -> 
 
     Raises UsageError for a name that says no format, OutputError for the rest.
     """
-    format_of(target)
+    check_format(target)
     parent = target.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise OutputError(f"cannot write into {parent}", hint="name an existing, writable folder with -o")
@@ -52,7 +52,7 @@ def check_target(target: Path, inputs: Sequence[Path | str], *, force: bool) -> 
         return
     if not target.is_file():
         kind = "a folder" if target.is_dir() else "no regular file"
-        raise OutputError(f"{target} is {kind}", hint="name a file ending in .json or .json.gz")
+        raise OutputError(f"{target} is {kind}", hint="name a file")
     if any(target.samefile(path) for path in inputs if isinstance(path, Path) and path.exists()):
         raise OutputError(f"{target} is one of the inputs", hint="name another file with -o")
     if not force and not _is_ours(target):
@@ -61,7 +61,7 @@ def check_target(target: Path, inputs: Sequence[Path | str], *, force: bool) -> 
 
 def check_same_recording(target: Path, plan: MergePlan, *, force: bool) -> None:
     """Raise OutputError when `target` holds the merge of another recording; any rank in common makes it the same."""
-    if force or not target.exists():
+    if force or not target.exists() or not target.name.endswith(JSON):
         return
     new = msgspec.convert(msgspec.to_builtins(merged_metadata(plan)), type=_Header)
     if not {rank.identity for rank in _ranks(target)} & {rank.identity for rank in new.ranks}:
@@ -70,7 +70,7 @@ def check_same_recording(target: Path, plan: MergePlan, *, force: bool) -> None:
 
 def _is_ours(target: Path) -> bool:
     try:
-        return is_merged(target)
+        return is_ours(target)
     except InputError:
         return False
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsv4prof import __version__
-from dsv4prof.cli import analyze, attach, console, doctor, merge, run, sessions, view
+from dsv4prof.cli import analyze, attach, console, doctor, merge, query, run, sessions, view
 from dsv4prof.cli.help import CONTEXT, Group, examples, show_help_without_command
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ attach.register(app)
 merge.register(app)
 analyze.register(app)
 view.register(app)
+query.register(app)
 sessions.register(app)
 doctor.register(app)
 

@@ -187,13 +187,13 @@ class _Check:
         )
 
     def _overlaps(self) -> tuple[int, int]:
-        """(slices with a time, those that do not nest): by time, file order among equal times; a dropped one closes
-        nothing, which is what a first lane does.
+        """(slices with a time, those that do not nest): by time, longer ones first, then in file order; a dropped one
+        closes nothing, which is what a first lane does.
         """
         if not self._spans:
             return 0, 0
         start, end, track = (np.concatenate(part) for part in zip(*self._spans, strict=True))
-        order = np.lexsort((start, track))
+        order = np.lexsort((start - end, start, track))
         track = track[order]
         firsts = np.flatnonzero(np.r_[True, track[1:] != track[:-1]]) if len(track) else np.zeros(0, np.int64)
         lanes = split_lanes(start[order], end[order], np.r_[firsts, len(track)].astype(np.int64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import numpy as np
@@ -115,23 +116,45 @@ def plan(surveyed: Sequence[Surveyed], mode: Align = Align.AUTO, *, with_arrows:
             )
         )
         next_pid += survey.pid_count
-    ends = [(on_clock(r, aligned.origin_ns, r.survey.first_ns), on_clock(r, aligned.origin_ns, r.survey.last_ns))
-            for r in ranks if r.survey.first_ns is not None]  # fmt: skip
+    times = {rank.rank: _times(rank, aligned.origin_ns) for rank in ranks if rank.survey.first_ns is not None}
     return MergePlan(
-        ranks=ranks,
-        origin_ns=min((first for first, _ in ends), default=0),
-        last_ns=max((last for _, last in ends), default=0),
+        ranks=_with_losses(ranks, times),
+        origin_ns=min((first for first, _ in times.values()), default=0),
+        last_ns=max((last for _, last in times.values()), default=0),
         clock_origin_ns=aligned.origin_ns,
         stragglers=aligned.stragglers,
         missing_ranks=_missing(ranks),
     )
 
 
-def on_clock(rank: RankPlan, clock_origin_ns: int, at_ns: int | None) -> int:
-    """An absolute time of a rank's own clock on the common one."""
-    if at_ns is None:
-        return 0
-    return at_ns if rank.applied else int(correct(np.array([at_ns]), rank.clock, clock_origin_ns)[0])
+def _times(rank: RankPlan, clock_origin_ns: int) -> tuple[int, int]:
+    """A rank's first and last time on the common clock."""
+    own = np.array([rank.survey.first_ns or 0, rank.survey.last_ns], np.int64)
+    first, last = (own if rank.applied else correct(own, rank.clock, clock_origin_ns)).tolist()
+    return first, last
+
+
+def _with_losses(ranks: list[RankPlan], times: dict[int, tuple[int, int]]) -> list[RankPlan]:
+    """Say of each cut rank how much of the window its file no longer shows, judged by the whole ranks."""
+    others = [rank for rank in ranks if rank.complete and rank.rank in times]
+    if not others:
+        return ranks
+    begin = median(times[rank.rank][0] for rank in others)
+    end = median(times[rank.rank][1] for rank in others)
+    usual = median(rank.survey.counts["slices"] for rank in others)
+    told = []
+    for rank in ranks:
+        if not rank.complete and rank.rank in times and end > begin:
+            window = min(max((end - times[rank.rank][1]) / (end - begin), 0.0), 1.0)
+            slices = max(1 - rank.survey.counts["slices"] / max(usual, 1), 0.0)
+            lost = (
+                f"; judged by the whole ranks, the last {window:.0%} of the window "
+                f"and some {slices:.0%} of the slices are lost"
+            )
+            notes = [note + lost if note.startswith("file ends early") else note for note in rank.notes]
+            rank = msgspec.structs.replace(rank, notes=notes)
+        told.append(rank)
+    return told
 
 
 def _ordered(surveyed: Sequence[Surveyed]) -> list[Surveyed]:

@@ -15,20 +15,23 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.event import Instant, Track
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import ClockFit, Dropped, TrackInfo
-from dsv4prof.trace.chunks import DamagedError, chunks
+from dsv4prof.trace.chunks import DamagedError, chunks, opened
 from dsv4prof.trace.columns import Block, Scanner
 from dsv4prof.trace.core import scanner
 from dsv4prof.trace.document import Document, Odd
 from dsv4prof.trace.identity import Naming, coordinates, identify
+from dsv4prof.trace.perfetto.reader import PftraceEvents, is_pftrace, read_pftrace
 from dsv4prof.trace.reader import EventReader
 from dsv4prof.trace.salvage import Salvaged
-from dsv4prof.trace.whole import HINT_NOT_A_TRACE, check_not_merged, check_one_writer, read_salvaged
+from dsv4prof.trace.whole import HINT_NOT_A_TRACE, check_not_merged, check_one_writer, read_head, read_salvaged
 from dsv4prof.trace.wire import MAX_NS, NOT_JSON, WireEvent, decode_event, decode_value, is_text_fault
 
 _SHOWN = 40
 _META = ord("M")
 # Text of this many canonical events is scanned at once.
 _BATCH = 4096
+# Enough of a file to tell its format.
+_HEAD = 64
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -103,6 +106,7 @@ class FileStream:
         self._count = 0
         self._odd = 0
         self._saved: Salvaged | None = None
+        self._perfetto: PftraceEvents | None = None
         self._cut: str | None = None
         self._unfinished = False
         self._fields: dict[str, msgspec.Raw] = {}
@@ -116,7 +120,7 @@ class FileStream:
         return self._scanner.tracks
 
     def blocks(self) -> Iterator[Block]:
-        for block in self._salvaged() if self._source.salvage else self._streamed():
+        for block in self._raw_blocks():
             kept = self._without_descriptions(block)
             if len(kept.rows):
                 self._count += len(kept.rows)
@@ -127,6 +131,21 @@ class FileStream:
             place = self.tracks[track]
             event = WireEvent("M", self.words[name], pid=place.pid, tid=place.tid, args=msgspec.Raw(args))
             self._reader.describe(event)
+
+    def _raw_blocks(self) -> Iterator[Block]:
+        if self._source.salvage:
+            return self._salvaged()
+        return self._from_perfetto() if is_pftrace(read_head(self._source.path, _HEAD)) else self._streamed()
+
+    def _from_perfetto(self) -> Iterator[Block]:
+        """The format does not keep an event whole at one place, so such a file is held in memory."""
+        with opened(self._source.path) as file:
+            self._perfetto = read_pftrace(file.read(), source=self._source.path)
+        for text in self._perfetto.texts():
+            yield Block(text, self._scanner.scan(text, canonical=True).rows)
+        check_not_merged(self._source.path, self._perfetto.metadata)
+        encode = msgspec.json.encode
+        self._fields = {key: msgspec.Raw(encode(value)) for key, value in self._perfetto.metadata.items()}
 
     def _streamed(self) -> Iterator[Block]:
         document = Document(chunks(self._source.path), self._scanner)
@@ -207,12 +226,14 @@ class FileStream:
         base_ns, odd_base = _base(metadata)
         identity = identify(source.path, metadata, source.naming)
         chosen = source.rank if source.rank is not None else identity.rank
-        notes = [*(saved.notes if saved else []), *unread, *odd_base]
+        perfetto = self._perfetto
+        notes = [*(saved.notes if saved else []), *(perfetto.notes if perfetto else []), *unread, *odd_base]
         if source.rank is None:
             notes += identity.notes
         complete = self._cut is None and (saved is None or saved.complete)
         if not complete:
             notes.append(f"file ends early ({self._cut or 'the JSON is cut'}): {self._count:,} whole events kept")
+        complete = complete and (perfetto is None or perfetto.complete)
         dropped = [*(saved.dropped if saved else [])]
         if self._unfinished:
             dropped.append(Dropped(1, "event cut off where the file ends early"))

@@ -54,16 +54,12 @@ class SegmentWriter:
         self._flow_base = rank.flow_base
         self._points = [point for point in rank.arrows if layout.candidate_place[point.candidate] >= 0]
         self._count = 0
-        self._late_at = {ordinal: place for place, ordinal in enumerate(layout.late.tolist())}
-        self._late: list[tuple[Block, Places]] = []
 
     def write(self, stream: RankStream, take: Callable[[bytes], None]) -> None:
         """Raises what the stream raises."""
         take(self._encoder.begin())
         for block in stream.blocks():
             take(self._encoder.block(self._out(*self._chosen(block))))
-        if self._late:
-            take(self._encoder.block(self._out(*self._behind())))
         if len(self._layout.flows):
             take(self._encoder.block(self._flows()))
         if self._points:
@@ -71,7 +67,7 @@ class SegmentWriter:
         take(self._encoder.end())
 
     def _chosen(self, block: Block) -> tuple[Block, Places]:
-        """The events of a block that are written now, and their rows in the merged trace."""
+        """The events of a block that are written, and their rows in the merged trace."""
         layout, rows = self._layout, block.rows
         first, last = self._count, self._count + len(rows)
         self._count = last
@@ -81,36 +77,9 @@ class SegmentWriter:
         place[layout.moved[low:high] - first] = layout.moved_place[low:high]
         low, high = np.searchsorted(layout.skipped, [first, last])
         keep[layout.skipped[low:high] - first] = False
-        if self._late_at:
-            late = [at for at in range(len(rows)) if first + at in self._late_at and keep[at]]
-            if late:
-                keep[late] = False
-                self._put_off(block, place, first, late)
         if keep.all():
             return block, place
         return Block(block.text, rows[keep]), place[keep]
-
-    def _put_off(self, block: Block, place: Places, first: int, late: list[int]) -> None:
-        """Keep some events with their arguments, and not the block's text."""
-        rows = block.rows[late]
-        texts = [block.text[at : at + size] for at, size in rows[["args_at", "args_len"]].tolist()]
-        sizes = np.array([len(text) for text in texts], np.int64)
-        rows["args_at"] = np.cumsum(sizes) - sizes
-        order = np.array([self._late_at[first + at] for at in late], np.int64)
-        self._late.append((Block(b"".join(texts), rows), np.stack([order, place[late].astype(np.int64)])))
-
-    def _behind(self) -> tuple[Block, Places]:
-        shifts = np.cumsum([0, *(len(block.text) for block, _ in self._late)])
-        parts = []
-        for (block, _), shift in zip(self._late, shifts.tolist(), strict=False):
-            block.rows["args_at"] += shift
-            parts.append(block.rows)
-        rows = np.concatenate(parts)
-        order, place = np.concatenate([both for _, both in self._late], axis=1)
-        sequence = np.argsort(order, kind="stable")
-        text = b"".join(block.text for block, _ in self._late)
-        self._late = []
-        return Block(text, rows[sequence]), place[sequence].astype(np.int32)
 
     def _out(self, block: Block, place: Places) -> OutBlock:
         start, dur = self._clock.spans(block.rows["ts"], block.rows["dur"])

@@ -37,16 +37,14 @@ class Layout(NamedTuple):
     """How a rank's events are written. Ordinals count its events, in stream order, metadata events left out.
 
     `base_place` is each track's row, -1 for a track without events; `moved` ordinals go to `moved_place` instead;
-    `skipped` ordinals are not written; `late` slices are written behind the others, in this order: each begins with a
-    parent that stands after it in the file. `flows` are rows in the order in which they are written. `candidates` are
-    the slices that the clocks looked at, with their rows, -1 where they are not written.
+    `skipped` ordinals are not written. `flows` are rows in the order in which they are written. `candidates` are the
+    slices that the clocks looked at, with their rows, -1 where they are not written.
     """
 
     base_place: Places
     moved: Ints
     moved_place: Places
     skipped: Ints
-    late: Ints
     flows: Rows
     flow_place: Places
     flow_number: Ints
@@ -237,7 +235,6 @@ class _View:
             moved=spans.ordinal[moved],
             moved_place=lane_place[moved],
             skipped=np.concatenate(self._skipped) if self._skipped else np.zeros(0, np.int64),
-            late=spans.late(),
             flows=flows,
             flow_place=flow_place,
             flow_number=arrows.numbers,
@@ -329,19 +326,3 @@ class _Spans:
             inside = innermost(self.start[low:high], self.end[low:high], np.ascontiguousarray(times[mine]))
             found[mine] = np.where(inside >= 0, inside + low, -1)
         return found
-
-    def late(self) -> Ints:
-        """Ordinals of slices that begin with another of their track and stand in the file in the wrong order.
-
-        Starts 1 ns apart count as one: a clock correction can round them together.
-        """
-        if len(self.ordinal) < 2:
-            return np.zeros(0, np.int64)
-        together = (self.track[1:] == self.track[:-1]) & (self.start[1:] - self.start[:-1] <= 1)
-        wrong = together & (self.ordinal[1:] < self.ordinal[:-1])
-        if not wrong.any():
-            return np.zeros(0, np.int64)
-        group = np.r_[0, np.cumsum(~together)]
-        bad = np.zeros(int(group[-1]) + 1, bool)
-        bad[group[1:][wrong]] = True
-        return self.ordinal[bad[group]]

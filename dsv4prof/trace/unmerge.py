@@ -52,9 +52,15 @@ class MergedHeader(msgspec.Struct):
     origin_ns: int = 0
 
 
+def is_ours(path: str | Path) -> bool:
+    """Whether a file says at its head that this package merged it, in whatever format. Raises InputError."""
+    return MERGED_SCHEMA.encode() in read_head(path, _HEAD_BYTES)
+
+
 def is_merged(path: str | Path) -> bool:
-    """Whether a file says at its head that it was merged by this package. Raises InputError when it cannot be read."""
-    return MERGED_SCHEMA.encode() in read_head(Path(path), _HEAD_BYTES)
+    """Whether it is one that can be taken apart again. Raises InputError when it cannot be read."""
+    head = read_head(path, _HEAD_BYTES)
+    return MERGED_SCHEMA.encode() in head and head.lstrip().startswith(b"{")
 
 
 def read_header(path: str | Path) -> MergedHeader:

@@ -85,7 +85,7 @@ def check_not_merged(path: str | Path, fields: Mapping[str, object]) -> None:
     """Raise InputError for a merged file where one rank's is wanted."""
     if "dsv4prof" in fields:
         raise InputError(
-            f"{path} is a merged trace, not one rank's", hint="analyze it as it is, or merge the rank files"
+            f"{path} is a merged trace, not one rank's", hint="analyze it as it is (.json), or merge the rank files"
         )
 
 

@@ -24,6 +24,9 @@ me = psutil.Process()
 temporary = Path(root, "tmp"); temporary.mkdir()
 os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
 sessions = Path(root, "sessions")
+def comm(task):
+    try: return Path("/proc/self/task", task, "comm").read_text()
+    except FileNotFoundError: return None  # it ended just now
 def facts():
     # The thread that saved the last trace is about to end.
     for thread in threading.enumerate():
@@ -31,7 +34,7 @@ def facts():
     return {
         "rss_mib": me.memory_info().rss / 2**20,
         "fds": me.num_fds(),
-        "threads": sorted(Path("/proc/self/task", task, "comm").read_text() for task in os.listdir("/proc/self/task")),
+        "threads": sorted(filter(None, map(comm, os.listdir("/proc/self/task")))),
         "temporary": sorted(map(str, temporary.rglob("*"))),
         "strays": sorted(
             str(path) for path in sessions.rglob("*")

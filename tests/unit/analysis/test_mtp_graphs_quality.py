@@ -107,7 +107,8 @@ def test_a_cut_rank_a_missing_one_and_a_contradiction_are_found(tmp_path: Path) 
     found = analyze_quality(TraceIndex(merge([load_rank(cut), load_rank(good)]))).findings
     assert {f.code: f.message for f in found} == {
         "DSV502": "rank 2: the file's name says rank 2, its content rank 0; the name was believed",
-        "DSV401": "rank 2: file ends early (the JSON is cut): 1 whole events kept",
+        "DSV401": "rank 2: file ends early (the JSON is cut): 1 whole events kept; judged by the whole ranks, "
+        "the last 0% of the window and some 0% of the slices are lost",
         "DSV402": "rank 2: 1 left out: event cut off where the file ends early",
         "DSV501": "2 of 4 ranks are missing: 1, 3",
     }
