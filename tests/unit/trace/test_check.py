@@ -17,7 +17,8 @@ def _check(tmp_path: Path, *events: dict[str, Any]) -> CheckResult:
 
 
 def test_a_clean_file_is_ok(tmp_path: Path) -> None:
-    result = _check(tmp_path, op("a", 0, 10), op("b", 0, 10), op("c", 2, 3), op("longer", 0, 30), flow("s", 1, 0), flow("f", 1, 5))
+    ops = [op("a", 0, 10), op("b", 0, 10), op("c", 2, 3), op("longer", 0, 30)]
+    result = _check(tmp_path, *ops, flow("s", 1, 0), flow("f", 1, 5))
     assert result.ok
     assert (result.slices_in, result.slices_out) == (4, 4)
 
