@@ -117,12 +117,19 @@ def browser() -> Iterator[Browser]:
         page.close()
 
 
+def _heed_interrupts() -> None:
+    """A shell that runs tests in the background ignores SIGINT for all that it starts; a user does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Viewing:
     """`dsv4prof view` in the background."""
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
         line = [sys.executable, "-m", "dsv4prof", "view", *arguments, "--no-open", "--limit", "200"]
-        self.child = subprocess.Popen(line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.child = subprocess.Popen(
+            line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+        )
         self.said: list[str] = []
         self.link = ""
         assert self.child.stderr is not None
