@@ -43,8 +43,8 @@ _COLUMNS = [
     Column("lanes", "extra lanes", "count"),
     Column("flows", "flows", "count"),
 ]
-# Below this many bytes of input a second process costs more than it saves.
-_WORTH_A_PROCESS = 32 << 20
+# Below this many bytes of input, compressed as a rule, a second process costs more than it saves.
+_WORTH_A_PROCESS = 4 << 20
 _MAX_JOBS = 8
 
 
@@ -136,7 +136,7 @@ def merge(
     source = _found(find, patience)
     target = output or (source.folder / source.merged_name if source.folder else Path(MERGED_NAME))
     request = MergeRequest(
-        options=Options(align=align_mode(align), narrowing=narrowing, arrows=arrows, jobs=jobs or jobs_for(source)),
+        options=Options(align=align_mode(align), narrowing=narrowing, arrows=arrows, jobs=jobs_for(source, jobs)),
         naming=Naming.of(rank_regex),
         force=force,
         strict=strict,
@@ -213,10 +213,19 @@ def merge_source(
     )
 
 
-def jobs_for(source: Source) -> int:
-    """How many processes are worth starting: one a rank, as many as there are cores, for files of some size."""
+def jobs_for(source: Source, wanted: int | None) -> int:
+    """How many processes: as many as wanted; else one a rank, as many as there are cores, for files of some size.
+
+    Raises UsageError for none. Files that live in this process's memory can be read only here.
+    """
+    if wanted is not None and wanted < 1:
+        raise UsageError(f"{wanted} processes cannot merge", hint="give 1 or more: --jobs 2")
+    if any(str(path).startswith("memory:") for path in source.files):
+        return 1
+    if wanted is not None:
+        return min(wanted, len(source.files))
     sizes = [path.stat().st_size for path in source.files if isinstance(path, Path) and path.exists()]
-    if sum(sizes) < _WORTH_A_PROCESS // 8:
+    if sum(sizes) < _WORTH_A_PROCESS:
         return 1
     return max(1, min(len(source.files), len(os.sched_getaffinity(0)), _MAX_JOBS))
 
