@@ -22,6 +22,7 @@ from dsv4prof.trace.clocks.solve import (
     corrected_ends,
     event_ends,
     medians,
+    reaches,
     rows_by_rank,
     solve,
 )
@@ -146,11 +147,11 @@ def _fitted(ranks: list[RankCollectives], matches: Matches, solution: Solution, 
         if len(members) < 2:
             continue
         lines = {at: line for at in members if (line := solution.lines[at]) is not None}
-        pairs: dict[int, tuple[Floats, Floats]] = {}
+        pairs: dict[int, tuple[Floats, Floats, Floats]] = {}
         for at in members:
             common = ends[matches.event[parts[at]]]
             known = ~np.isnan(common)
-            pairs[at] = (matches.end[parts[at]][known], common[known])
+            pairs[at] = (matches.end[parts[at]][known], common[known], reaches(matches, parts[at][known]))
         for at, clock in share_clocks(members, lines, pairs, hosts, floor).items():
             clocks[at] = clock
     return clocks

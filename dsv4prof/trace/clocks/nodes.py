@@ -44,13 +44,14 @@ class Clock(NamedTuple):
 def share_clocks(
     members: list[int],
     lines: dict[int, Line],
-    ends: dict[int, tuple[Floats, Floats]],
+    ends: dict[int, tuple[Floats, Floats, Floats]],
     hosts: list[str | None],
     floor: float,
 ) -> dict[int, Clock]:
     """The clocks of connected ranks, of which the first is the reference.
 
-    `lines[r]` is rank r's own fit and `ends[r]` its ends with their times on the common clock, ns since the origin.
+    `lines[r]` is rank r's own fit and `ends[r]` its ends, their times on the common clock, ns since the origin,
+    and what each may be off by beside the noise.
     """
     middle = float(np.median([lines[rank].at for rank in members]))
     nodes = _nodes(members, lines, hosts, middle)
@@ -67,8 +68,8 @@ def share_clocks(
         rate = drift if told else 0.0
         levels = {}
         for rank in node:
-            t, common = ends[rank]
-            levels[rank] = centre(t - rate * t - common - own_slope * (common - middle), floor)
+            t, common, reach = ends[rank]
+            levels[rank] = centre(t - rate * t - common - own_slope * (common - middle), floor, reach)
         for rank, (level, level_error) in _own_offsets(levels, skew).items():
             found[rank] = Clock(level, drift if told else None, level_error, error, node[0])
     zero = found[reference]

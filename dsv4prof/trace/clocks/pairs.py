@@ -55,7 +55,7 @@ def holds(t_a: Floats, t_b: Floats) -> bool:
     if float(np.median(np.abs(np.diff(t_b) - gaps))) > 2 * _CLOSE * usual:
         return False
     away = t_b - t_a
-    drift = line(t_a, away, 1.0) if len(t_a) >= 8 else None
+    drift = line(t_a, away, 1.0, np.zeros(len(t_a))) if len(t_a) >= 8 else None
     rest = away - drift.value(t_a) if drift is not None and abs(drift.slope) < MAX_DRIFT else away
     return spread(rest) <= _CLOSE * usual
 
@@ -141,7 +141,7 @@ def _follow(t_a: Floats, kind_a: Ints, t_b: Floats, kind_b: Ints, shift: float, 
             return None
         a, b = t_a[pairs[0]], t_b[pairs[1]]
         if len(a) >= 8:
-            fit = line(b, b - a, 1.0)
+            fit = line(b, b - a, 1.0, np.zeros(len(b)))
             if abs(fit.slope) < MAX_DRIFT:
                 level, slope, at = fit.level, fit.slope, fit.at
                 reach = min(reach, max(8 * fit.sigma, width))

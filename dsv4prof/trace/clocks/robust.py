@@ -1,4 +1,8 @@
-"""Lines and centres of noisy measurements of which some are wrong."""
+"""Lines and centres of noisy measurements of which some are wrong, and some known to be less certain than others.
+
+`reach` is what a measurement may be off by beside the common noise, as a standard deviation in the unit of y. The
+common noise is judged together with it, so that where it is large all measurements count alike.
+"""
 
 from __future__ import annotations
 
@@ -37,28 +41,29 @@ def spread(y: Floats) -> float:
     return float(_MAD_TO_SIGMA * np.median(np.abs(y - np.median(y)))) if len(y) else 0.0
 
 
-def centre(y: Floats, floor: float) -> tuple[float, float]:
+def centre(y: Floats, floor: float, reach: Floats) -> tuple[float, float]:
     """Huber's centre of y and its standard error; `floor` is the least noise believed."""
-    level = float(np.median(y))
+    level = _weighted_median(y, 1.0 / np.hypot(floor, reach))
     sigma = max(spread(y), floor)
     weights = np.ones(len(y))
     for _ in range(_ROUNDS):
-        weights = _weights(y - level, sigma)
+        weights, sigma = _weights(y - level, sigma, floor, reach)
         before, level = level, float(np.sum(weights * y) / np.sum(weights))
         if abs(level - before) < _STEADY * floor:
             break
     return level, sigma_of(y - level, weights, floor) / float(np.sqrt(np.sum(weights)))
 
 
-def line(t: Floats, y: Floats, floor: float) -> Line:
+def line(t: Floats, y: Floats, floor: float, reach: Floats) -> Line:
     """Huber's line through (t, y), begun from a slope that some wrong points cannot move. Needs 3 points or more."""
     slope = _first_slope(t, y)
-    level = float(np.median(y - slope * (t - t.mean())))
     at = float(t.mean())
+    level = _weighted_median(y - slope * (t - at), 1.0 / np.hypot(floor, reach))
+    sigma = max(spread(y - level - slope * (t - at)), floor)
     weights = np.ones(len(y))
     for _ in range(_ROUNDS):
         rest = y - level - slope * (t - at)
-        weights = _weights(rest, max(spread(rest), floor))
+        weights, sigma = _weights(rest, sigma, floor, reach)
         total = float(np.sum(weights))
         centre_t = float(np.sum(weights * t) / total)
         centre_y = float(np.sum(weights * y) / total)
@@ -81,11 +86,21 @@ def sigma_of(rest: Floats, weights: Floats, floor: float) -> float:
     return max(float(np.sqrt(np.sum(weights * rest**2) / used)), floor)
 
 
-def _weights(rest: Floats, sigma: float) -> Floats:
-    size = np.abs(rest) / sigma
+def _weights(rest: Floats, sigma: float, floor: float, reach: Floats) -> tuple[Floats, float]:
+    """What each point counts, and the common noise, judged anew with each point's own uncertainty taken out."""
+    less = np.hypot(sigma, reach) / sigma
+    sigma = max(float(_MAD_TO_SIGMA * np.median(np.abs(rest / less))), floor)
+    less = np.hypot(sigma, reach) / sigma
+    size = np.abs(rest) / (sigma * less)
     weights = _HUBER / np.maximum(size, _HUBER)
     kept = size <= _OUTLIER
-    return np.where(kept, weights, 0.0) if kept.sum() >= 3 else weights
+    return (np.where(kept, weights, 0.0) if kept.sum() >= 3 else weights) / less**2, sigma
+
+
+def _weighted_median(y: Floats, weights: Floats) -> float:
+    order = np.argsort(y, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(y[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def _first_slope(t: Floats, y: Floats) -> float:

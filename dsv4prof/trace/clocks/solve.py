@@ -19,6 +19,8 @@ from dsv4prof.trace.clocks.robust import Floats, Line, centre, line
 LEAST_MATCHES = 5
 _LEAST_FOR_SLOPE = 8
 _SWEEPS = 3
+# A kernel's length and its end come from two timers of one device, whose rates differ by as much as quartz does.
+_RATES_DIFFER = 2e-5
 
 
 class Solution(NamedTuple):
@@ -86,15 +88,21 @@ def _fit(matches: Matches, rows: Ints, ends: Floats, floor: float) -> Line | Non
         return None
     t = matches.end[rows][usable]
     away = t - target[usable]
+    reach = reaches(matches, rows[usable])
     if len(t) >= _LEAST_FOR_SLOPE:
-        fitted = line(t, away, floor)
+        fitted = line(t, away, floor, reach)
         if abs(fitted.slope) <= MAX_DRIFT:
             return fitted
-    level, error = centre(away, floor)
+    level, error = centre(away, floor, reach)
     at = float(np.median(t))
     spread = float(np.sqrt(np.sum((t - t.mean()) ** 2)))
     sigma = error * len(t) ** 0.5
     return Line(at, level, 0.0, error, sigma / spread if spread else float("inf"), sigma)
+
+
+def reaches(matches: Matches, rows: Ints) -> Floats:
+    """What each end may be off by beside the noise, in ns: it grows with the length of its kernel."""
+    return _RATES_DIFFER * (matches.end[rows] - matches.start[rows])
 
 
 def event_ends(matches: Matches, lines: list[Line | None]) -> Floats:
