@@ -14,7 +14,7 @@ from dsv4prof.analysis.mtp import KEY as ACCEPT_LENGTH
 from dsv4prof.analysis.mtp import analyze_mtp
 from dsv4prof.analysis.phases import analyze_phases
 from dsv4prof.analysis.quality import analyze_quality
-from dsv4prof.api.merging import rank_facts
+from dsv4prof.api.merge_report import rank_facts
 from dsv4prof.api.sources import Gathered, Source, gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import UsageError

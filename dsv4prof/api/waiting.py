@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _PAUSE_S = 0.25
@@ -23,16 +23,18 @@ class Patience:
         self._deadline = time.monotonic() + limit_s
         self._asked = asked
 
-    def again(self, files: Sequence[Path | str]) -> bool:
-        """Wait, and say whether it is worth another look."""
+    def again(self, files: Sequence[Path | str], tell: Callable[[], None] = lambda: None) -> bool:
+        """Wait, and say whether it is worth another look. `tell` is called before a wait."""
         local = [path for path in files if isinstance(path, Path)]
         if time.monotonic() >= self._deadline:
             return False
         if self._asked:
+            tell()
             time.sleep(min(1.0, max(0.0, self._deadline - time.monotonic())))
             return True
         if not any(time.time() - _state(path)[1] < _RECENT_S for path in local):
             return False
+        tell()
         before = [_state(path) for path in local]
         quiet = time.monotonic() + _QUIET_S
         while time.monotonic() < min(quiet, self._deadline):

@@ -29,7 +29,7 @@ def merge(
         typer.Option("--window", metavar="NAME|A:B", help="A session's window, or a time: 10ms:50ms, 10%:11%"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="PATH", help="A .json, .json.gz, .pftrace or .tar to write")
+        Path | None, typer.Option("-o", "--output", metavar="PATH", help="A .json, .pftrace (both also .gz) or .tar")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what another command or run wrote")] = False,
     allow_partial: Annotated[
@@ -37,7 +37,7 @@ def merge(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a rank missing, cut or repaired")] = False,
     align: Annotated[
-        str, typer.Option("--align", metavar="HOW", help="Clocks by auto, base, collectives or none")
+        str, typer.Option("--align", metavar="HOW", help="Clocks by base, collectives, none or [auto]")
     ] = "auto",
     ranks: Annotated[str | None, typer.Option("--ranks", metavar="LIST", help="Only these ranks: 0,2,5-7")] = None,
     steps: Annotated[str | None, typer.Option("--steps", metavar="N-M", help="Only these steps: 10-12")] = None,
@@ -68,20 +68,22 @@ def merge(
     from dsv4prof import api
 
     name, narrowing = api.narrow(window, ranks=ranks, steps=steps, categories=categories, python=not no_python)
-    report = api.merge(
-        inputs,
-        sessions_dir=Path(chosen["sessions_dir"]),
-        window=name,
-        output=output,
-        force=force,
-        allow_partial=allow_partial,
-        strict=strict,
-        check=check,
-        align=align,
-        narrowing=narrowing,
-        arrows=arrows,
-        rank_regex=rank_regex,
-        jobs=jobs,
-        patience=api.Patience(_PATIENCE_S if wait is None else wait, asked=wait is not None),
-    )
+    with console.terminated_as_interrupted():
+        report = api.merge(
+            inputs,
+            sessions_dir=Path(chosen["sessions_dir"]),
+            window=name,
+            output=output,
+            force=force,
+            allow_partial=allow_partial,
+            strict=strict,
+            check=check,
+            align=align,
+            narrowing=narrowing,
+            arrows=arrows,
+            rank_regex=rank_regex,
+            jobs=jobs,
+            patience=api.Patience(_PATIENCE_S if wait is None else wait, asked=wait is not None),
+            progress=console.note,
+        )
     return console.emit(report, chosen["format"])

@@ -82,7 +82,7 @@ KEEP_ALL = RankNarrow()
 
 def parse_window(text: str) -> TimeWindow:
     """`10ms:50ms`, `0.1s:0.2s`, `10%:11%`; a bare number is seconds. Raises UsageError."""
-    hint = "give FROM:TO with ns, us, ms, s or %, from the beginning of the trace: --window 10ms:50ms"
+    hint = "give FROM:TO with ns, us, ms, s (or nothing, for s) or %, from the trace's beginning: --window 10ms:50ms"
     first, _, second = text.partition(":")
     ends = [_TIME.match(each) for each in (first, second)]
     if ends[0] is None or ends[1] is None:

@@ -262,6 +262,7 @@ class _View:
             "instants": count.get(_I, 0),
             "counters": count.get(_C, 0),
             "flows": len(layout.flows),
+            "arrows": int((layout.flows["ph"] != ord("s")).sum()),
             "asyncs": sum(count.get(ord(ph), 0) for ph in "bne"),
             "lanes": sum(row.lane > 1 for row in rows.rows),
             "moved": len(layout.moved),

@@ -23,6 +23,7 @@ from dsv4prof.trace.wire import NOT_JSON, check_utf8, split_document
 from dsv4prof.trace.writers import second_stream
 
 HINT_NOT_A_TRACE = "expected a trace written by torch.profiler (.json, .json.gz, .json.zst or .pftrace)"
+_TAR_AT, _TAR_MAGIC = 257, b"ustar"
 _OTHER_FORMATS = {
     "rocprofiler-sdk-tool": "it is a rocprofv3 result; record with torch.profiler instead",
     "segments": "it is an allocator snapshot; open it at pytorch.org/memory_viz",
@@ -85,7 +86,8 @@ def check_not_merged(path: str | Path, fields: Mapping[str, object]) -> None:
     """Raise InputError for a merged file where one rank's is wanted."""
     if "dsv4prof" in fields:
         raise InputError(
-            f"{path} is a merged trace, not one rank's", hint="analyze it as it is (.json), or merge the rank files"
+            f"{path} is a merged trace, not one rank's",
+            hint="merge the rank files again; only a merged .json can be analysed or merged",
         )
 
 
@@ -98,6 +100,8 @@ def _read(path: str | Path) -> Inflated:
         raise cannot_read(path, error) from error
     if not data.strip():
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
+    if data[_TAR_AT : _TAR_AT + len(_TAR_MAGIC)] == _TAR_MAGIC:
+        raise NotATraceError(f"{path} is a tar archive, not a trace", hint="give the files in it")
     if data.startswith(ZSTD_MAGIC):
         return _read_zstd(path)
     if not data.startswith(GZIP_MAGIC):

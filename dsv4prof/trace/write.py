@@ -98,6 +98,7 @@ def _rank(rank: RankPlan) -> dict[str, Any]:
         "coordinates": rank.coordinates,
         "source": PurePath(facts.source).name,
         "base_ns": rank.base_ns,
+        "file_base_ns": facts.base_ns,
         "complete": facts.complete,
         "dropped": facts.dropped,
         "notes": rank.notes,
