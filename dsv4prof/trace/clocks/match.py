@@ -10,14 +10,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dsv4prof.trace.clocks.collect import RankCollectives
 from dsv4prof.trace.clocks.pairs import LEAST, Ints, holds, pair
-from dsv4prof.trace.clocks.robust import Floats
+from dsv4prof.trace.clocks.robust import Floats, line
 
 # How many sets of ranks, the nearest first, a rank is compared with: by count, and by pattern, which costs more.
 _COUNTS = 64
 _PATTERNS = 3
+# So many collectives of a kind show how steady it is; a kind strays whose median is off by so many of the steadiest
+# one's sigmas, and by more than the ends of a collective differ by between GPUs.
+_LEAST_OF_KIND = 8
+_STRAYS, _STRAYS_NS = 6.0, 1500.0
 
 
 class Matches(NamedTuple):
@@ -37,13 +42,15 @@ class Matches(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One rank's share of a group: places in its rows, ends since the origin, kinds, counts."""
+    """One rank's share of a group: places in its rows, ends since the origin, kinds, counts, names."""
 
     rank: int
     rows: Ints
     end: Floats
     kind: Ints
     seq: Ints
+    # What each kernel is called; empty where the trace names the group, which is then proof enough.
+    label: Ints
 
 
 def match(ranks: list[RankCollectives], origin_ns: int) -> Matches:
@@ -85,10 +92,13 @@ def _groups(ranks: list[RankCollectives], origin_ns: int) -> Iterator[list[_Part
     """The ranks' shares of each group in turn; those with a count apart from those without."""
     names = sorted({name for one in ranks for name in one.groups})
     kinds: dict[str, int] = {}
+    labels: dict[str, int] = {}
     parts: dict[tuple[int, bool], list[_Part]] = {}
     places = {name: at for at, name in enumerate(names)}
     for at, one in enumerate(ranks):
         numbers = np.array([kinds.setdefault(key, len(kinds)) for key in one.keys], dtype=np.int64)
+        called = [key.partition("|")[0] for key in one.keys]
+        label = np.array([labels.setdefault(name, len(labels)) for name in called], dtype=np.int64)
         for local, name in enumerate(one.groups):
             of_group = one.rows["group"] == local
             for counted in (True, False):
@@ -97,7 +107,8 @@ def _groups(ranks: list[RankCollectives], origin_ns: int) -> Iterator[list[_Part
                     continue
                 mine = one.rows[rows]
                 end = (mine["end"] - origin_ns).astype(float)
-                part = _Part(at, rows, end, numbers[mine["key"]], mine["seq"].astype(np.int64))
+                calls = np.zeros(0, np.int64) if name else label[mine["key"]]
+                part = _Part(at, rows, end, numbers[mine["key"]], mine["seq"].astype(np.int64), calls)
                 parts.setdefault((places[name], counted), []).append(part)
     for key in sorted(parts):
         yield parts[key]
@@ -128,10 +139,39 @@ def _home(sets: list[list[tuple[_Part, Ints]]], part: _Part) -> list[tuple[_Part
     if home is None:
         return None
     members, (theirs, mine) = home
+    kept = shared_kinds(members[0][0].end[theirs], part.end[mine], part.label[mine] if len(part.label) else None)
+    theirs, mine = theirs[kept], mine[kept]
     events = np.full(len(part.rows), -1, dtype=np.int64)
     events[mine] = theirs
     members.append((part, events))
     return members
+
+
+def shared_kinds(end_a: Floats, end_b: Floats, label: Ints | None) -> npt.NDArray[np.bool_]:
+    """Which pairs to believe where the trace names no group: those of the kernels that keep their distance best.
+
+    Replicas run one program, so that their own collectives pair as well as the ones that they share; but nothing makes
+    them end together. A kernel that strays from the steadiest one's line is not the same collective on both ranks.
+    """
+    every = np.ones(len(end_a), dtype=bool)
+    if label is None or len(end_a) == 0:
+        return every
+    away = end_b - end_a
+    lines = {}
+    for one in np.unique(label).tolist():
+        rows = label == one
+        if rows.sum() >= _LEAST_OF_KIND:
+            lines[one] = line(end_b[rows], away[rows], 1.0, np.zeros(int(rows.sum())))
+    if len(lines) < 2:
+        return every
+    best = min(lines.values(), key=lambda fit: fit.sigma)
+    limit = max(_STRAYS * best.sigma, _STRAYS_NS)
+    rest = np.abs(away - best.value(end_b))
+    for one in lines:
+        rows = label == one
+        if float(np.median(rest[rows])) > limit:
+            every[rows] = False
+    return every
 
 
 def _by_pattern(first: _Part, part: _Part) -> tuple[Ints, Ints] | None:
