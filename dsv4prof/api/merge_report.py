@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -129,6 +130,16 @@ def _rank_findings(plan: MergePlan) -> list[Finding]:
     return [*told, *clock_findings(windows), *missing_findings(plan.missing_ranks, len(plan.ranks))]
 
 
+def _remarks(plan: MergePlan) -> list[str]:
+    """What is worth saying of ranks and no fault; a sentence that many share is said once."""
+    told: dict[str, list[str]] = {}
+    for rank in plan.ranks:
+        for remark in rank.remarks:
+            shared = re.sub(r"numbered \d+ by its place", "numbered by their places", remark)
+            told.setdefault(shared, []).append(str(rank.rank))
+    return [f"rank {', '.join(ranks[:8])}{', ...' if len(ranks) > 8 else ''}: {why}" for why, ranks in told.items()]
+
+
 def _clock_notes(plan: MergePlan) -> list[str]:
     """Why ranks are where their files say they are."""
     told: dict[str, list[str]] = {}
@@ -168,6 +179,7 @@ def merge_report(merged: Merged, source: Source, inputs: list[str], allow_partia
         notes=[
             *source.notes,
             *(f"passed over: {why}" for why in merged.passed_over),
+            *_remarks(merged.plan),
             *_clock_notes(merged.plan),
             *(f"straggler: {each.evidence}" for each in stragglers),
         ],

@@ -11,7 +11,7 @@ import msgspec
 
 from dsv4prof.api.formats import JSON, TAR, write
 from dsv4prof.api.merge_report import merge_report
-from dsv4prof.api.sources import MERGED_NAME, Source, rank_sources, resolve, source_findings
+from dsv4prof.api.sources import MERGED_NAME, Source, lost_before, rank_sources, resolve, source_findings
 from dsv4prof.api.targets import check_same_recording, check_target
 from dsv4prof.api.waiting import Patience
 from dsv4prof.api.words import plural
@@ -63,7 +63,9 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> int:
         """What an importer should count: to it an instant is a slice without a duration."""
-        return self.slices + sum(rank.survey.counts["instants"] for rank in self.plan.ranks)
+        return self.slices + sum(
+            rank.survey.counts["instants"] + rank.survey.counts["async_slices"] for rank in self.plan.ranks
+        )
 
     @property
     def whole(self) -> bool:
@@ -195,9 +197,15 @@ def merge_source(
             plan = msgspec.structs.replace(
                 plan, missing_ranks=[rank for rank in plan.missing_ranks if rank not in source.skipped]
             )
+            before = lost_before(source)
+            plan = msgspec.structs.replace(
+                plan, missing_ranks=sorted({*plan.missing_ranks, *(before.missing_ranks if before else [])})
+            )
             faults = {**_faults(plan), **source.lost}
             passed_over = [each.message for each in refused if source.is_other(each.path, each.other)]
             unreadable = [each.message for each in refused if not source.is_other(each.path, each.other)]
+            unreadable += before.unreadable if before else []
+            plan = msgspec.structs.replace(plan, unreadable=unreadable)
             wrong = [*unreadable, *(f"rank {rank}: {why}" for rank, why in faults.items())]
             if not wrong or request.patience is None:
                 break

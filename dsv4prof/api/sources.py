@@ -21,7 +21,7 @@ from dsv4prof.trace.losses import losses
 from dsv4prof.trace.merge import load_readable, merge
 from dsv4prof.trace.part import parts_of
 from dsv4prof.trace.ranks import RankFile, RankSource
-from dsv4prof.trace.unmerge import is_merged, load_merged
+from dsv4prof.trace.unmerge import MergedHeader, is_merged, load_merged, read_header
 
 MERGED_NAME = "merged.json.gz"
 
@@ -94,6 +94,12 @@ def source_findings(source: Source, unreadable: Sequence[str]) -> list[Finding]:
     """What a trace itself cannot tell: files that were left out, ranks that ended early."""
     lost = [_finding("DSV504", f"rank {rank}: {why}", rank=rank) for rank, why in sorted(source.lost.items())]
     return [*lost, *(_finding("DSV503", f"left out: {why}", file=why) for why in unreadable)]
+
+
+def lost_before(source: Source) -> MergedHeader | None:
+    """What an earlier merge, where that is the input, says that it lacks."""
+    merged = len(source.files) == 1 and is_merged(source.files[0])
+    return read_header(source.files[0]) if merged else None
 
 
 def rank_sources(source: Source, naming: Naming) -> list[RankSource]:

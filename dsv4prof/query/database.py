@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dsv4prof.trace.vendor import ASYNC_COPY, BLOCKING_COPY, GPU_CATEGORIES, RUN
 if TYPE_CHECKING:
     import duckdb
 
+_INTERRUPT_S = 10
 _HINT = "see the tables and columns with --schema"
 _SLICES = """
 INSERT INTO slices
@@ -68,14 +70,38 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def query(self, sql: str) -> Answer:
-        """Columns and rows of one statement. Raises UsageError with DuckDB's words when it fails."""
+    def query(self, sql: str, *, timeout_s: float = 600) -> Answer:
+        """Columns and rows of one statement. Raises UsageError with DuckDB's words when it fails or takes too long."""
+        answers: list[Answer] = []
+        faults: list[Exception] = []
+
+        def work() -> None:
+            try:
+                answers.append(self._answer(sql))
+            except (UsageError, self._errors) as error:
+                faults.append(error)
+
+        # DuckDB works on without looking at signals; on a thread of its own it can be interrupted.
+        worker = Thread(target=work, daemon=True)
+        worker.start()
         try:
-            result = self._connection.execute(sql)
-            columns = [column[0] for column in result.description or ()]
-            return Answer(columns, [list(row) for row in result.fetchall()] if columns else [])
-        except self._errors as error:
-            raise UsageError(f"the query failed: {str(error).strip()}", hint=_HINT) from error
+            worker.join(timeout_s)
+        finally:
+            if worker.is_alive():
+                self._connection.interrupt()
+                worker.join(_INTERRUPT_S)
+        if worker.is_alive() or (faults and "interrupt" in str(faults[0]).lower()):
+            raise UsageError(f"the query did not end within {timeout_s:g} s", hint="ask for less, or LIMIT it")
+        if faults:
+            raise UsageError(f"the query failed: {str(faults[0]).strip()}", hint=_HINT) from faults[0]
+        return answers[0]
+
+    def _answer(self, sql: str) -> Answer:
+        result = self._connection.execute(sql)
+        if result is None or result.description is None:
+            raise UsageError("the statement is empty or gives no rows", hint=_HINT)
+        columns = [column[0] for column in result.description]
+        return Answer(columns, [list(row) for row in result.fetchall()] if columns else [])
 
 
 def open_database(merged: MergedTrace) -> Database:
@@ -106,6 +132,8 @@ def open_database(merged: MergedTrace) -> Database:
 
 def _close(connection: duckdb.DuckDBPyConnection) -> None:
     """No file, no network, no Python variable can be reached from a statement after this."""
+    # Its scratch folder is one that statements could reach.
+    connection.execute("SET temp_directory = ''")
     known = {row[0] for row in connection.execute("SELECT name FROM duckdb_settings()").fetchall()}
     for setting in ("python_enable_replacements", "enable_external_access"):
         if setting in known:

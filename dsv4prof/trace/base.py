@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dsv4prof.trace.survey import Survey
 
 # Times that need a base are below the period; times since 1970 are far above it.
-_PERIOD_NS = 200 * 86_400 * 10**9
+PERIOD_NS = 200 * 86_400 * 10**9
 
 
 def borrowed_base(surveys: Sequence[Survey]) -> tuple[int, int, set[int]] | None:
@@ -28,4 +28,4 @@ def borrowed_base(surveys: Sequence[Survey]) -> tuple[int, int, set[int]] | None
 
 
 def _needs(survey: Survey) -> bool:
-    return not survey.facts.base_ns and not survey.facts.complete and survey.last_ns < _PERIOD_NS
+    return not survey.facts.base_ns and not survey.facts.complete and survey.last_ns < PERIOD_NS

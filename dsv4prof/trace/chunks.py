@@ -18,6 +18,7 @@ from dsv4prof.errors import InputError, MissingExtraError
 from dsv4prof.trace.inflate import GZIP_MAGIC
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = b"\x2a\x4d\x18"
 CHUNK = 4 << 20
 HINT_PATH = "check the path and its permissions"
 # Of compressed bytes at a time; what they hold may be a hundred times as much.
@@ -30,6 +31,11 @@ class DamagedError(Exception):
 
 class CutError(DamagedError):
     """The text ends early; all of it that is there was given before this was raised."""
+
+
+def is_zstd(head: bytes) -> bool:
+    """Whether a file begins with a zstd frame, or one to be skipped, as parallel compressors write it first."""
+    return head.startswith(ZSTD_MAGIC) or (head[1:4] == _SKIPPABLE and head[:1] >= b"\x50" and head[:1] <= b"\x5f")
 
 
 def is_url(path: str | Path) -> bool:
@@ -73,7 +79,7 @@ def _decompressed(file: BinaryIO, path: str | Path, size: int) -> Iterator[bytes
     head = source.read(size)
     if head.startswith(GZIP_MAGIC):
         yield from _gunzip(head, source, size)
-    elif head.startswith(ZSTD_MAGIC):
+    elif is_zstd(head):
         yield from _zstd(head, source, size)
     else:
         while head:
@@ -130,6 +136,11 @@ def _zstd(data: bytes, source: _Source, size: int) -> Iterator[bytes]:
         while data:
             stream = zstandard.ZstdDecompressor().decompressobj()
             while not stream.eof:
+                if data[1:4] == _SKIPPABLE and is_zstd(data):
+                    data = _behind_skippable(data, source)
+                    if not data:
+                        return
+                    continue
                 piece = stream.decompress(data)
                 for start in range(0, len(piece), size):
                     yield piece[start : start + size]
@@ -159,6 +170,16 @@ def _fsspec(url: str) -> Any:
 
 def _unreachable(url: str, error: Exception) -> InputError:
     return InputError(f"cannot read {url}: {error}", hint="install the file system's package, or copy the files here")
+
+
+def _behind_skippable(data: bytes, source: _Source) -> bytes:
+    """RFC 8878: four bytes of magic, four of length, and that many to pass over."""
+    while len(data) < 8 and (more := source.read(_READ)):
+        data += more
+    size = 8 + int.from_bytes(data[4:8], "little")
+    while len(data) < size and (more := source.read(_READ)):
+        data += more
+    return data[size:] or source.read(_READ)
 
 
 def listed(url: str, suffixes: tuple[str, ...]) -> list[str]:

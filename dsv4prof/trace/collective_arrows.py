@@ -20,9 +20,11 @@ class ArrowPoint(NamedTuple):
     number: int
 
 
-def collective_arrows(ranks: list[RankCollectives], aligned: Alignment) -> dict[int, list[ArrowPoint]]:
-    """The points of each rank. Numbers lie above those of all ranks' own arrows."""
-    fits = {fit.rank: fit for fit in aligned.clocks}
+def collective_arrows(
+    ranks: list[RankCollectives], aligned: Alignment, *, applied: bool = False
+) -> dict[int, list[ArrowPoint]]:
+    """The points of each rank. Numbers lie above those of all ranks' own arrows. `applied`: on one clock already."""
+    fits = {fit.rank: None if applied else fit for fit in aligned.clocks}
     first = flow_base(max((one.rank for one in ranks), default=0) + 1)
     found: dict[int, list[ArrowPoint]] = {one.rank: [] for one in ranks}
     for number, parts in enumerate(_several(arrows(ranks, aligned))):
@@ -37,5 +39,6 @@ def _several(groups: Iterable[list[Arrival]]) -> Iterable[list[Arrival]]:
     return (parts for parts in groups if len(parts) > 1)
 
 
-def _time(part: Arrival, fits: dict[int, ClockFit], origin_ns: int) -> int:
-    return int(correct(np.array([part.start_ns]), fits[part.rank], origin_ns)[0])
+def _time(part: Arrival, fits: dict[int, ClockFit | None], origin_ns: int) -> int:
+    fit = fits[part.rank]
+    return part.start_ns if fit is None else int(correct(np.array([part.start_ns]), fit, origin_ns)[0])

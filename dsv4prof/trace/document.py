@@ -42,6 +42,7 @@ class Document:
         self.fields: dict[str, msgspec.Raw] = {}
         self.cut: str | None = None
         self.unfinished = False
+        self.notes: list[str] = []
 
     def blocks(self) -> Iterator[Block | Odd]:
         """The events in file order. Raises DamagedError; what was given before it is then void."""
@@ -100,8 +101,12 @@ class Document:
         tail = rest
         while (piece := self._next()) is not None:
             tail += piece
+        tail = tail.rstrip(b"\0")
         if self.cut == _JSON_CUT:
             # The text simply ended, as it should.
+            self.cut = None
+        elif self.cut is not None and not self._bare and tail.rstrip().endswith(b"}"):
+            self.notes.append(f"{self.cut} behind the document: the checksum is missing")
             self.cut = None
         if self._bare:
             if tail[1:].strip():

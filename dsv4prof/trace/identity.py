@@ -44,7 +44,7 @@ class Naming(msgspec.Struct, frozen=True):
         match = re.search(self.regex, name) if self.regex else None
         if match is None:
             return None
-        found = match["rank"] if "rank" in match.re.groupindex else match[1]
+        found = match["rank"] if "rank" in match.re.groupindex else next(filter(None, match.groups()), None)
         return int(found) if found and found.isdecimal() else None
 
 
@@ -77,6 +77,10 @@ def listed_ranks(metadata: dict[str, Any]) -> set[int]:
     found: set[int] = set()
     for group in config if isinstance(config, list) else []:
         ranks = group.get("ranks") if isinstance(group, dict) else None
+        size = group.get("pg_size") if isinstance(group, dict) else None
+        if ranks == [] and isinstance(size, int) and 0 < size <= _MAX_RANKS:
+            # Nobody is named where everybody is meant.
+            found.update(range(size))
         if isinstance(ranks, list):
             found.update(rank for rank in map(_integer, ranks) if rank is not None and rank < _MAX_RANKS)
     return found
@@ -140,4 +144,6 @@ def _device_name(metadata: dict[str, Any]) -> str | None:
 
 
 def _integer(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

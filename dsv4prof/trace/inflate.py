@@ -6,6 +6,7 @@ The standard readers give nothing when a checksum at the end is wrong. RFC 1952 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 import msgspec
 
@@ -13,7 +14,6 @@ GZIP_MAGIC = b"\x1f\x8b"
 _HEADER = 10
 _TRAILER = 8
 _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
-# What a damaged place costs at most: the output of this many bytes.
 _CHUNK = 1 << 10
 
 
@@ -55,13 +55,24 @@ def _member(data: bytes, start: int) -> tuple[bytes, int, str | None]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     out: list[bytes] = []
     for place in range(body, len(data), _CHUNK):
+        before = stream.copy()
         try:
             out.append(stream.decompress(data[place : place + _CHUNK]))
         except zlib.error as error:
+            out += _up_to_the_fault(before, data[place : place + _CHUNK])
             return b"".join(out), len(data), f"the gzip stream is damaged ({error})"
         if stream.eof:
             return b"".join(out), min(place + _CHUNK, len(data)) - len(stream.unused_data), None
     return b"".join(out), len(data), "the gzip stream is cut"
+
+
+def _up_to_the_fault(stream: zlib._Decompress, piece: bytes) -> Iterator[bytes]:
+    """What a damaged piece gives before the byte that damages it: of the piece as a whole zlib gives nothing."""
+    for byte in piece:
+        try:
+            yield stream.decompress(bytes([byte]))
+        except zlib.error:
+            return
 
 
 def _body(data: bytes, start: int) -> int | None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from glob import escape
 from multiprocessing import get_context
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -29,6 +33,9 @@ from dsv4prof.trace.ranks import RankFile, RankSource, read_all
 from dsv4prof.trace.segment import Clock, SegmentWriter
 from dsv4prof.trace.survey import save, survey
 from dsv4prof.trace.write import JsonFormat
+
+_SCRATCH = ".dsv4prof-merge-"
+_WATCH_S = 2.0
 
 
 class Format(Protocol):
@@ -72,12 +79,15 @@ class Merge:
         self._where = scratch
 
     def __enter__(self) -> Merge:
-        self._folder = tempfile.TemporaryDirectory(prefix=".dsv4prof-merge-", dir=self._where)
+        _remove_stale(self._where)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._where)
         self._scratch = Path(self._folder.name)
         self._pool: Executor | None = None
         if self._options.jobs > 1:
             # A fork of a process that profiles or has threads may hang.
-            self._pool = ProcessPoolExecutor(self._options.jobs, mp_context=get_context("spawn"))
+            context = get_context("spawn")
+            mine = (os.getpid(),)
+            self._pool = ProcessPoolExecutor(self._options.jobs, context, _end_with_parent, mine)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,7 +118,13 @@ class Merge:
             (source, _rank_narrow(narrow, narrowing), narrowing.steps is not None, self._scratch / f"{number}.layout")
             for number, (source, narrow) in enumerate(asked)
         ]
-        results = list(self._map(_look, jobs))
+        try:
+            results = list(self._map(_look, jobs))
+        except OSError as error:
+            raise OutputError(
+                f"cannot write scratch files into {self._scratch.parent}: {error.strerror or error}",
+                hint="they take some 2 MB for a rank of a million events",
+            ) from error
         return [r for r in results if isinstance(r, Surveyed)], [r for r in results if isinstance(r, Refusal)]
 
     def _by_time(self, whole: MergePlan, wanted: Narrowing) -> MergePlan:
@@ -132,6 +148,9 @@ class Merge:
         format = format or JsonFormat()
         compress = target.name.endswith(".gz")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        for stale in target.parent.glob(f".{escape(target.name)}.*.tmp"):
+            if _is_gone(stale.name.split(".")[-2]):
+                stale.unlink(missing_ok=True)
         try:
             try:
                 with temporary.open("xb") as file:
@@ -177,6 +196,31 @@ class Merge:
         if self._pool is None:
             return (work(job) for job in jobs)
         return self._pool.map(work, jobs)
+
+
+def _remove_stale(folder: Path | None) -> None:
+    """Scratch folders of merges that were killed."""
+    for path in folder.glob(f"{_SCRATCH}*") if folder is not None else ():
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        if _is_gone(pid):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_gone(pid: str) -> bool:
+    """Whether a process ended that once was; False where that cannot be known."""
+    return pid.isdecimal() and Path("/proc/self").exists() and not Path("/proc", pid).exists()
+
+
+def _end_with_parent(parent: int) -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _look(job: tuple[RankSource, RankNarrow, bool, Path]) -> Surveyed | Refusal:

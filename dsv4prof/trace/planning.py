@@ -14,9 +14,8 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.model.trace import ClockFit, Dropped, MergedTrack
 from dsv4prof.trace.arrows import flow_base
-from dsv4prof.trace.base import borrowed_base
+from dsv4prof.trace.base import PERIOD_NS, borrowed_base
 from dsv4prof.trace.clocks import Align, Alignment, RankCollectives, Straggler, align, correct
-from dsv4prof.trace.clocks.match import match
 from dsv4prof.trace.collective_arrows import ArrowPoint, collective_arrows
 from dsv4prof.trace.identity import listed_ranks
 from dsv4prof.trace.ranks import RankSource
@@ -48,6 +47,7 @@ class RankPlan(msgspec.Struct, frozen=True):
     applied: bool
     notes: list[str]
     arrows: list[ArrowPoint] = []
+    remarks: list[str] = []
 
     @property
     def survey(self) -> Survey:
@@ -79,6 +79,8 @@ class MergePlan(msgspec.Struct, frozen=True):
     clock_origin_ns: int
     stragglers: list[Straggler]
     missing_ranks: list[int]
+    # Files that were left out, in sentences: who opens the merged trace later must know as well.
+    unreadable: list[str] = []
 
     @property
     def clocks(self) -> list[ClockFit]:
@@ -94,9 +96,11 @@ def plan(surveyed: Sequence[Surveyed], mode: Align = Align.AUTO, *, with_arrows:
     bases, notes = _bases([each.survey for each in ordered], mode)
     moved = [_at_base(each.survey, base) for each, base in zip(ordered, bases, strict=True)]
     applied = all(each.facts.clock is not None for each in moved)
-    aligned = _recorded(moved) if applied else align([each.collectives for each in moved], mode)
+    aligned = _recorded(moved, mode) if applied else align([each.collectives for each in moved], mode)
     fits = {fit.rank: fit for fit in aligned.clocks}
-    points = collective_arrows([each.collectives for each in moved], aligned) if with_arrows else {}
+    points = {}
+    if with_arrows:
+        points = collective_arrows([each.collectives for each in moved], aligned, applied=applied)
     hosts = {each.facts.coordinates.host for each in moved}
     ranks: list[RankPlan] = []
     next_pid = 1
@@ -113,6 +117,7 @@ def plan(surveyed: Sequence[Surveyed], mode: Align = Align.AUTO, *, with_arrows:
                 applied=applied,
                 notes=[*survey.facts.notes, *note],
                 arrows=points.get(coordinates.rank, []),
+                remarks=[*survey.facts.remarks, *_absolute(survey)],
             )
         )
         next_pid += survey.pid_count
@@ -167,8 +172,9 @@ def _ordered(surveyed: Sequence[Surveyed]) -> list[Surveyed]:
     if len(set(ranks)) == len(ranks):
         return by_rank
     if len(set(places)) == len(places) and all(any(part is not None for part in place) for place in places):
-        ordered = sorted(by_rank, key=lambda each: [part or 0 for part in _place(each.survey.facts.coordinates)])
-        return [_renumbered(each, rank) for rank, each in enumerate(ordered)]
+        numbers = _grid(places)
+        renumbered = [_renumbered(each, number) for each, number in zip(by_rank, numbers, strict=True)]
+        return sorted(renumbered, key=lambda each: each.survey.facts.coordinates.rank)
     for first, second in pairwise(by_rank):
         if first.survey.facts.coordinates.rank == second.survey.facts.coordinates.rank:
             raise InputError(
@@ -184,15 +190,39 @@ def _place(coordinates: RankCoordinates) -> tuple[int | None, ...]:
     return tuple(getattr(coordinates, name) for name in _GROUPS)
 
 
+def _grid(places: list[tuple[int | None, ...]]) -> list[int]:
+    """Numbers by the places in the groups, the last group fastest; a place without a file leaves its number free.
+
+    A group that the others already tell (SGLang's expert ranks are its tensor ranks) is no dimension of its own.
+    """
+    columns = [[part or 0 for part in column] for column in zip(*places, strict=True)]
+    for drop in range(len(columns) - 1, -1, -1):
+        rest = columns[:drop] + columns[drop + 1 :]
+        if rest and len(set(zip(*rest, strict=True))) == len(places):
+            columns = rest
+    numbers = [0] * len(places)
+    for column in columns:
+        size = max(column) + 1
+        numbers = [number * size + part for number, part in zip(numbers, column, strict=True)]
+    return numbers
+
+
+def _absolute(survey: Survey) -> list[str]:
+    """Whether the file's times were since 1970, where a viewer's numbers keep a quarter of a microsecond."""
+    if survey.facts.clock is not None or survey.facts.base_ns or (survey.first_ns or 0) < PERIOD_NS:
+        return []
+    return ["its times are since 1970, which viewers round to 0.25 us; they are written from the trace's beginning"]
+
+
 def _renumbered(each: Surveyed, rank: int) -> Surveyed:
     replace = msgspec.structs.replace
     facts = each.survey.facts
-    note = f"the files' ranks repeat; numbered {rank} by its place in the groups"
+    remark = f"the files' ranks repeat; numbered {rank} by its place in the groups"
     world = facts.coordinates.world_size
     coordinates = replace(facts.coordinates, rank=rank, world_size=world if world and world > rank else None)
     survey = replace(
         each.survey,
-        facts=replace(facts, coordinates=coordinates, notes=[*facts.notes, note]),
+        facts=replace(facts, coordinates=coordinates, remarks=[*facts.remarks, remark]),
         collectives=replace(each.survey.collectives, rank=rank),
     )
     return Surveyed(each.source, survey, each.layout)
@@ -239,19 +269,18 @@ def _shifted(collectives: RankCollectives, by: int) -> RankCollectives:
     return msgspec.structs.replace(collectives, start_ns=collectives.start_ns + by, rows=rows)
 
 
-def _recorded(surveys: list[Survey]) -> Alignment:
-    """The clocks of ranks that come from a merged trace: they lie on one clock already."""
-    return Alignment(
-        clocks=[survey.facts.clock for survey in surveys if survey.facts.clock is not None],
-        origin_ns=0,
-        stragglers=[],
-        matches=match([], 0),
-    )
+def _recorded(surveys: list[Survey], mode: Align) -> Alignment:
+    """The clocks of ranks that come from a merged trace: they lie on one clock already, and only the rest is asked."""
+    judged = align([survey.collectives for survey in surveys], Align.NONE if mode is Align.NONE else Align.BASE)
+    clocks = [survey.facts.clock for survey in surveys if survey.facts.clock is not None]
+    return msgspec.structs.replace(judged, clocks=clocks)
 
 
 def _missing(ranks: list[RankPlan]) -> list[int]:
     """Ranks of the job without a file, by its world size or by its process groups."""
     present = {rank.rank for rank in ranks}
+    if any(remark.startswith("the files' ranks repeat") for rank in ranks for remark in rank.remarks):
+        return sorted(set(range(max(present) + 1)) - present)
     world = max((rank.coordinates.world_size or 0 for rank in ranks), default=0)
     listed = {number for rank in ranks for number in listed_ranks(rank.survey.facts.metadata)}
     return sorted((set(range(world)) | listed) - present)

@@ -5,8 +5,8 @@ A stream is read once; its facts are known when its blocks are exhausted. Readin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -30,6 +30,8 @@ _SHOWN = 40
 _META = ord("M")
 # Text of this many canonical events is scanned at once.
 _BATCH = 4096
+_TEXT_TIME = re.compile(rb'"ts"\s*:\s*"')
+_TEXT_TIMES = "its times are text, which some viewers refuse; they were read as exact decimals"
 # Enough of a file to tell its format.
 _HEAD = 64
 
@@ -47,6 +49,8 @@ class RankFacts(msgspec.Struct, frozen=True):
     notes: list[str]
     # Of a rank out of a merged trace: how its times were put on the common clock, on which they are.
     clock: ClockFit | None = None
+    # What is worth saying and no fault.
+    remarks: list[str] = []
     # Marks of the window that are not among the events; absolute ns.
     markers: list[Instant] = []
 
@@ -109,6 +113,8 @@ class FileStream:
         self._perfetto: PftraceEvents | None = None
         self._cut: str | None = None
         self._unfinished = False
+        self._notes: list[str] = []
+        self._times_as_text = False
         self._fields: dict[str, msgspec.Raw] = {}
 
     @property
@@ -166,11 +172,12 @@ class FileStream:
         check_not_merged(self._source.path, document.fields)
         self._fields = document.fields
         self._cut, self._unfinished = document.cut, document.unfinished
+        self._notes += document.notes
         if self._cut:
             check_one_writer(self._source.path)
 
     def _salvaged(self) -> Iterator[Block]:
-        self._saved, self._cut = read_salvaged(Path(self._source.path))
+        self._saved, self._cut = read_salvaged(self._source.path)
         self._fields = self._saved.fields
         texts: list[bytes] = []
         for event in self._saved.events:
@@ -183,6 +190,7 @@ class FileStream:
             yield self._canonical(texts)
 
     def _general(self, element: bytes) -> list[bytes]:
+        self._times_as_text = self._times_as_text or _TEXT_TIME.search(element) is not None
         event = decode_event(element)
         if event is None:
             if is_text_fault(element):
@@ -227,7 +235,8 @@ class FileStream:
         identity = identify(source.path, metadata, source.naming)
         chosen = source.rank if source.rank is not None else identity.rank
         perfetto = self._perfetto
-        notes = [*(saved.notes if saved else []), *(perfetto.notes if perfetto else []), *unread, *odd_base]
+        repaired = [*(saved.notes if saved else []), *(perfetto.notes if perfetto else [])]
+        notes = [*self._notes, *repaired, *unread, *odd_base]
         if source.rank is None:
             notes += identity.notes
         complete = self._cut is None and (saved is None or saved.complete)
@@ -250,6 +259,7 @@ class FileStream:
             dropped=dropped,
             complete=complete,
             notes=notes,
+            remarks=[_TEXT_TIMES] if self._times_as_text else [],
         )
 
 
@@ -267,6 +277,10 @@ def _metadata(fields: dict[str, msgspec.Raw]) -> tuple[dict[str, Any], list[str]
 
 def _base(metadata: dict[str, Any]) -> tuple[int, list[str]]:
     base = metadata.get("baseTimeNanoseconds", 0)
+    number = float(base) if isinstance(base, str) and base.isascii() and base.isdecimal() else base
+    if isinstance(number, float) and number.is_integer():
+        # Rewritten by another tool: an integer still, and exact where it is text.
+        base = int(base)
     if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < MAX_NS:
         return base, []
     return 0, ["its base time is none that a clock shows; it was ignored"]

@@ -12,6 +12,8 @@ from dsv4prof.trace.wire import WireEvent, decode_event
 _MAX_INNER_STARTS = 64
 _EVENT_START = re.compile(rb'(?<![:\s])\s*\{\s*"(?:ph|name|cat|pid|tid|ts|id|s|args)"\s*:')
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+# The bracket that ends the list, by what stands behind it; another one is a stray byte between two events.
+_CLOSES = re.compile(rb'\]\s*(?:\}|,\s*"|\{|\Z)|\Z')
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
@@ -33,7 +35,12 @@ def elements(text: bytes, start: int) -> Iterator[tuple[int, int, WireEvent | No
         while text[position : position + 1] in (b" ", b","):
             position += 1
         if text[position : position + 1] != b"{":
-            return
+            stray = None if _CLOSES.match(text, position) else _EVENT_START.search(text, position)
+            if stray is None:
+                return
+            begin, position = position, text.index(b"{", stray.start())
+            yield position, begin, None
+            continue
         high = object_end(text, position, limits.behind(position))
         event = decode_event(text[position:high]) if high is not None else None
         if high is not None and event is not None:

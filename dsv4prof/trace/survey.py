@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from dsv4prof.model.event import Instant, Slice
+from dsv4prof.errors import InputError
+from dsv4prof.model.event import Instant, Slice, Track
 from dsv4prof.model.trace import Dropped, MergedTrack, StepSpan, TrackInfo
 from dsv4prof.trace.arrows import is_tied, number_arrows
 from dsv4prof.trace.clocks import RankCollectives, collect, is_candidate
@@ -26,6 +27,7 @@ from dsv4prof.trace.ranks import RankFacts, RankStream
 from dsv4prof.trace.rows import RankRows
 from dsv4prof.trace.steps import find_steps
 from dsv4prof.trace.vendor import GPU_TRACK_CATEGORIES, RANGE_CATEGORIES
+from dsv4prof.trace.wire import MAX_NS
 
 _X, _I, _C = ord("X"), ord("i"), ord("C")
 _FLOWS = np.zeros(256, bool)
@@ -120,7 +122,9 @@ class _View:
         ordinals = np.arange(self._count, self._count + len(rows))
         self._count += len(rows)
         skip = self._narrow.skips(rows, self._stream.words)
-        skip |= self._take_markers(block)
+        marks = self._take_markers(block)
+        self._take_times(rows if not marks.any() else rows[~marks])
+        skip |= marks
         if skip.any():
             self._skipped.append(ordinals[skip])
         kept = rows if not skip.any() else rows[~skip]
@@ -140,13 +144,18 @@ class _View:
         if len(flows):
             self._points.append(flows)
         self._used.update(np.unique(kept["track"][~_FLOWS[kept["ph"]]]).tolist())
-        first = int(kept["ts"].min())
-        self._first = first if self._first is None else min(self._first, first)
         own = slices["ts"][self._is_own(slices["track"])]
         if len(own):
             self._began = int(own.min()) if self._began is None else min(self._began, int(own.min()))
-        self._last = max(self._last, int((kept["ts"] + kept["dur"]).max()))
         self._gpu_tracks.update(np.unique(slices["track"][self._is_gpu(slices["cat"])]).tolist())
+
+    def _take_times(self, rows: Rows) -> None:
+        """When the rank's events began and ended, whatever is kept of them: a part stays on the axis of the whole."""
+        if not len(rows):
+            return
+        first = int(rows["ts"].min())
+        self._first = first if self._first is None else min(self._first, first)
+        self._last = max(self._last, int((rows["ts"] + rows["dur"]).max()))
 
     def _is_own(self, tracks: Places) -> np.ndarray:
         return np.array([isinstance(track.pid, int) for track in self._stream.tracks], bool)[tracks]
@@ -212,17 +221,22 @@ class _View:
             for part in (zip(*self._slices, strict=True) if self._slices else [()] * 4)
         )
         self._slices = []
+        # Two spellings of one name are two tracks of the scanner, and one row.
+        first: dict[Track, int] = {}
+        same = np.array([first.setdefault(each, place) for place, each in enumerate(tracks)] or [0], np.int32)
+        track = same[track]
         order = np.lexsort((ordinal, -dur, start, track))
         spans = _Spans(ordinal[order], start[order], start[order] + dur[order], track[order].astype(np.int32))
         points = np.concatenate(self._points) if self._points else np.zeros(0, EVENT)
+        points["track"] = same[points["track"]]
         inside = spans.innermost(points["track"], points["ts"])
         arrows = number_arrows(points, self._stream.words, is_tied(points, inside))
         flows = points[arrows.chosen]
-        used = self._used | set(np.unique(flows["track"]).tolist())
+        used = {int(same[place]) for place in self._used} | set(np.unique(flows["track"]).tolist())
         described = {info.track: info for info in facts.tracks}
         infos = [described.get(tracks[place]) or TrackInfo(tracks[place]) for place in sorted(used)]
         rows = RankRows(infos, {tracks[place].pid for place in self._gpu_tracks})
-        base_place = np.array([rows.place.get(t, -1) if i in used else -1 for i, t in enumerate(tracks)], np.int32)
+        base_place = np.array([rows.place.get(each, -1) for each in tracks] or [-1], np.int32)
         lanes = spans.lanes()
         lane_place = _lane_places(spans, lanes, base_place, rows)
         moved = np.flatnonzero(lanes > 1)
@@ -263,11 +277,15 @@ class _View:
             "counters": count.get(_C, 0),
             "flows": len(layout.flows),
             "arrows": int((layout.flows["ph"] != ord("s")).sum()),
+            # An importer makes a slice of each of these.
+            "async_slices": sum(count.get(ord(ph), 0) for ph in "bn"),
             "asyncs": sum(count.get(ord(ph), 0) for ph in "bne"),
             "lanes": sum(row.lane > 1 for row in rows.rows),
             "moved": len(layout.moved),
         }
         rank = facts.coordinates.rank
+        if self._last + base >= 2 * MAX_NS:
+            raise InputError(f"{facts.source}: its times are none that a clock shows", hint="was it written by torch?")
         return Survey(
             facts=msgspec.structs.replace(facts, dropped=[*facts.dropped, *dropped]),
             rows=rows.rows,

@@ -49,6 +49,8 @@ class MergedHeader(msgspec.Struct):
     schema: str
     ranks: list[RankHeader]
     clocks: list[ClockFit]
+    missing_ranks: list[int] = []
+    unreadable: list[str] = []
     origin_ns: int = 0
 
 

@@ -15,7 +15,7 @@ import msgspec
 from isal import igzip, isal_zlib
 
 from dsv4prof.errors import InputError, NotATraceError
-from dsv4prof.trace.chunks import ZSTD_MAGIC, DamagedError, cannot_read, chunks, opened
+from dsv4prof.trace.chunks import DamagedError, cannot_read, chunks, is_zstd, opened
 from dsv4prof.trace.inflate import GZIP_MAGIC, Inflated, inflate
 from dsv4prof.trace.mend import has_lone_surrogate, where
 from dsv4prof.trace.salvage import Salvaged, read_whole, salvage
@@ -102,7 +102,7 @@ def _read(path: str | Path) -> Inflated:
         raise InputError(f"{path} is empty", hint="the rank may have died before it exported; record again")
     if data[_TAR_AT : _TAR_AT + len(_TAR_MAGIC)] == _TAR_MAGIC:
         raise NotATraceError(f"{path} is a tar archive, not a trace", hint="give the files in it")
-    if data.startswith(ZSTD_MAGIC):
+    if is_zstd(data):
         return _read_zstd(path)
     if not data.startswith(GZIP_MAGIC):
         return Inflated(_without_mark(data), None, [])

@@ -41,8 +41,42 @@ class WireEvent(msgspec.Struct, gc=False):
     args: msgspec.Raw = ABSENT
 
 
+class _LooseEvent(msgspec.Struct, gc=False):
+    """The same with values of kinds that no profiler writes, but other tools' rewriting does: 1.0 for 1, null for none.
+    """
+
+    ph: str = ""
+    name: str | int | float | None = ""
+    cat: str | int | float | None = ""
+    pid: int | str | float | None = 0
+    tid: int | str | float | None = 0
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    id: int | str | float | None = None
+    s: str | None = "t"
+    bp: str | None = None
+    args: msgspec.Raw = ABSENT
+
+    def strict(self) -> WireEvent:
+        return WireEvent(
+            self.ph, _word(self.name), _word(self.cat), _place(self.pid), _place(self.tid), self.ts, self.dur,
+            None if self.id is None else _place(self.id), self.s or "t", self.bp, self.args,
+        )  # fmt: skip
+
+
+def _place(value: int | str | float | None) -> int | str:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else str(value)
+    return 0 if value is None else value
+
+
+def _word(value: str | int | float | None) -> str:
+    return "" if value is None else str(value)
+
+
 _EVENTS = msgspec.json.Decoder(list[WireEvent])
 _EVENT = msgspec.json.Decoder(WireEvent)
+_LOOSE = msgspec.json.Decoder(_LooseEvent)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -110,6 +144,12 @@ def decode_event(raw: bytes | msgspec.Raw) -> WireEvent | None:
     """One event, or None when it is damaged or has no usable shape."""
     try:
         return _EVENT.decode(raw)
+    except msgspec.ValidationError:
+        pass
+    except NOT_JSON:
+        return None
+    try:
+        return _LOOSE.decode(raw).strict()
     except NOT_JSON:
         return None
 

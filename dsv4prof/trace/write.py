@@ -83,6 +83,7 @@ def merged_metadata(plan: MergePlan) -> dict[str, Any]:
         "schema": MERGED_SCHEMA,
         "version": _version(),
         "missing_ranks": plan.missing_ranks,
+        "unreadable": plan.unreadable,
         "clocks": plan.clocks,
         "clock_origin_ns": plan.clock_origin_ns,
         "stragglers": plan.stragglers,

@@ -37,6 +37,10 @@ def second_head(data: bytes) -> int | None:
     For text that is no JSON. A file may be cut inside the second one's head: then its list of events counts.
     """
     start = len(data) - len(data.lstrip())
+    if data[start : start + 1] not in (b"{", b"["):
+        # A line of some log before the document is no document.
+        first = _DOCUMENT.search(data)
+        start = first.start() if first is not None else start
     lists = 0
     doubtful: int | None = None
     for mark in _MARK.finditer(data, start + 1):
