@@ -172,8 +172,8 @@ def _ordered(surveyed: Sequence[Surveyed]) -> list[Surveyed]:
     if len(set(ranks)) == len(ranks):
         return by_rank
     if len(set(places)) == len(places) and all(any(part is not None for part in place) for place in places):
-        numbers = _grid(places)
-        renumbered = [_renumbered(each, number) for each, number in zip(by_rank, numbers, strict=True)]
+        numbers, world = _grid(places)
+        renumbered = [_renumbered(each, number, world) for each, number in zip(by_rank, numbers, strict=True)]
         return sorted(renumbered, key=lambda each: each.survey.facts.coordinates.rank)
     for first, second in pairwise(by_rank):
         if first.survey.facts.coordinates.rank == second.survey.facts.coordinates.rank:
@@ -190,8 +190,8 @@ def _place(coordinates: RankCoordinates) -> tuple[int | None, ...]:
     return tuple(getattr(coordinates, name) for name in _GROUPS)
 
 
-def _grid(places: list[tuple[int | None, ...]]) -> list[int]:
-    """Numbers by the places in the groups, the last group fastest; a place without a file leaves its number free.
+def _grid(places: list[tuple[int | None, ...]]) -> tuple[list[int], int]:
+    """Numbers by the places in the groups, the last group fastest, and how many places there are.
 
     A group that the others already tell (SGLang's expert ranks are its tensor ranks) is no dimension of its own.
     """
@@ -200,11 +200,12 @@ def _grid(places: list[tuple[int | None, ...]]) -> list[int]:
         rest = columns[:drop] + columns[drop + 1 :]
         if rest and len(set(zip(*rest, strict=True))) == len(places):
             columns = rest
-    numbers = [0] * len(places)
+    numbers, world = [0] * len(places), 1
     for column in columns:
         size = max(column) + 1
         numbers = [number * size + part for number, part in zip(numbers, column, strict=True)]
-    return numbers
+        world *= size
+    return numbers, world
 
 
 def _absolute(survey: Survey) -> list[str]:
@@ -214,12 +215,11 @@ def _absolute(survey: Survey) -> list[str]:
     return ["its times are since 1970, which viewers round to 0.25 us; they are written from the trace's beginning"]
 
 
-def _renumbered(each: Surveyed, rank: int) -> Surveyed:
+def _renumbered(each: Surveyed, rank: int, world: int) -> Surveyed:
     replace = msgspec.structs.replace
     facts = each.survey.facts
     remark = f"the files' ranks repeat; numbered {rank} by its place in the groups"
-    world = facts.coordinates.world_size
-    coordinates = replace(facts.coordinates, rank=rank, world_size=world if world and world > rank else None)
+    coordinates = replace(facts.coordinates, rank=rank, world_size=world)
     survey = replace(
         each.survey,
         facts=replace(facts, coordinates=coordinates, remarks=[*facts.remarks, remark]),
@@ -279,8 +279,6 @@ def _recorded(surveys: list[Survey], mode: Align) -> Alignment:
 def _missing(ranks: list[RankPlan]) -> list[int]:
     """Ranks of the job without a file, by its world size or by its process groups."""
     present = {rank.rank for rank in ranks}
-    if any(remark.startswith("the files' ranks repeat") for rank in ranks for remark in rank.remarks):
-        return sorted(set(range(max(present) + 1)) - present)
     world = max((rank.coordinates.world_size or 0 for rank in ranks), default=0)
     listed = {number for rank in ranks for number in listed_ranks(rank.survey.facts.metadata)}
     return sorted((set(range(world)) | listed) - present)
