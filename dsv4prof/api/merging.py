@@ -29,8 +29,8 @@ from dsv4prof.trace.merging import Merge, Options
 from dsv4prof.trace.narrow import EVERYTHING, Narrowing
 from dsv4prof.trace.planning import MergePlan
 
-# Below this many bytes of input, compressed as a rule, a second process costs more than it saves.
-_WORTH_A_PROCESS = 4 << 20
+# Bytes of input, compressed as a rule: a second and more.
+_LONG = 4 << 20
 _MAX_JOBS = 8
 
 
@@ -192,7 +192,8 @@ def merge_source(
     check_target(target, source.files, force=request.force)
     with Merge(request.options, scratch=target.parent) as merging:
         while True:
-            progress(f"reading {plural(len(source.files), 'file')}")
+            if takes_long(source):
+                progress(f"reading {plural(len(source.files), 'file')}")
             plan, refused = merging.look(rank_sources(source, request.naming))
             plan = msgspec.structs.replace(
                 plan, missing_ranks=[rank for rank in plan.missing_ranks if rank not in source.skipped]
@@ -219,7 +220,8 @@ def merge_source(
                 f"not merged: {wrong[0]}{more}", hint="without --strict the rest is merged and the exit status is 1"
             )
         _check_not_empty(plan, request.options.narrowing)
-        progress(f"writing {target}")
+        if takes_long(source):
+            progress(f"writing {target}")
         write(merging, plan, target)
     plain = source.folder is not None and target == source.folder / MERGED_NAME
     if plain and source.folder is not None and source.session is not None:
@@ -238,6 +240,12 @@ def merge_source(
     )
 
 
+def takes_long(source: Source) -> bool:
+    """Whether there is enough to read that a person wonders, and that a second process is worth its start."""
+    sizes = [path.stat().st_size for path in source.files if isinstance(path, Path) and path.exists()]
+    return sum(sizes) >= _LONG
+
+
 def jobs_for(source: Source, wanted: int | None) -> int:
     """How many processes: as many as wanted; else one a rank, as many as there are cores, for files of some size.
 
@@ -249,8 +257,7 @@ def jobs_for(source: Source, wanted: int | None) -> int:
         return 1
     if wanted is not None:
         return min(wanted, len(source.files))
-    sizes = [path.stat().st_size for path in source.files if isinstance(path, Path) and path.exists()]
-    if sum(sizes) < _WORTH_A_PROCESS:
+    if not takes_long(source):
         return 1
     return max(1, min(len(source.files), len(os.sched_getaffinity(0)), _MAX_JOBS))
 
