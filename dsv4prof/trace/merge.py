@@ -11,7 +11,7 @@ import numpy as np
 from dsv4prof.errors import InputError
 from dsv4prof.model.event import FlowPoint
 from dsv4prof.model.trace import MergedRank, MergedTrace, RankTrace
-from dsv4prof.trace.clocks import Align, Straggler
+from dsv4prof.trace.clocks import Align
 from dsv4prof.trace.columns import BINDS_ENCLOSING, Ints
 from dsv4prof.trace.identity import Naming
 from dsv4prof.trace.load import load_rank
@@ -48,12 +48,6 @@ def merge(traces: Iterable[RankTrace], mode: Align = Align.AUTO) -> MergedTrace:
 
     Raises InputError when there is nothing to merge or two files claim one rank.
     """
-    merged, _ = merge_and_judge(traces, mode)
-    return merged
-
-
-def merge_and_judge(traces: Iterable[RankTrace], mode: Align = Align.AUTO) -> tuple[MergedTrace, list[Straggler]]:
-    """The same, with the ranks that the others wait for."""
     surveyed = []
     for trace in traces:
         source = RankMemory(trace)
@@ -61,8 +55,7 @@ def merge_and_judge(traces: Iterable[RankTrace], mode: Align = Align.AUTO) -> tu
         surveyed.append(Surveyed(source, summary, layout))
     whole = plan(surveyed, mode)
     ranks = [_rank(rank, whole) for rank in whole.ranks]
-    merged = MergedTrace(ranks, whole.origin_ns, whole.clocks, whole.missing_ranks, whole.clock_origin_ns)
-    return merged, whole.stragglers
+    return MergedTrace(ranks, whole.origin_ns, whole.clocks, whole.missing_ranks, whole.clock_origin_ns)
 
 
 def _rank(rank: RankPlan, whole: MergePlan) -> MergedRank:

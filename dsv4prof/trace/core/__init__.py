@@ -78,11 +78,6 @@ def json_encoder(words: list[str], places: list[bytes], prefix: bytes) -> BlockE
     return core().encoder(words, places, prefix)
 
 
-def encode_json(block: OutBlock, *, words: list[str], places: list[bytes], prefix: bytes) -> bytes:
-    """The lines of one block; for several blocks of a rank keep a `json_encoder`."""
-    return json_encoder(words, places, prefix).block(block)
-
-
 def split_lanes(start: Ints, end: Ints, bounds: Ints) -> Places:
     """Lane (1, 2, ...) of each span: the first in which it nests, in its group `bounds[j]:bounds[j+1]`.
 
