@@ -29,6 +29,7 @@ FLAGS = ["-O3", "-fPIC", "-shared", "-std=c11", "-fvisibility=hidden"]
 NAMES = ("cc", "gcc", "clang")
 
 
+# By hand hatchling is not there, and the base is a plain class.
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc,valid-type]
     """Puts the compiled core into a wheel, or beside its sources for an editable install."""
 

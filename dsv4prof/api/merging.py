@@ -198,7 +198,8 @@ def merge_source(
             plan = msgspec.structs.replace(
                 plan, missing_ranks=[rank for rank in plan.missing_ranks if rank not in source.skipped]
             )
-            before = lost_before(source)
+            # Of some ranks alone nothing is missing.
+            before = lost_before(source) if request.options.narrowing.ranks is None else None
             plan = msgspec.structs.replace(
                 plan, missing_ranks=sorted({*plan.missing_ranks, *(before.missing_ranks if before else [])})
             )

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from glob import escape
+from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -28,13 +28,13 @@ from dsv4prof.trace.columns import SegmentEncoder, SegmentHead
 from dsv4prof.trace.gzips import Part, PartWriter, header, trailer
 from dsv4prof.trace.narrow import KEEP_ALL, Narrowing, RankNarrow, step_windows
 from dsv4prof.trace.part import MergedPart
-from dsv4prof.trace.planning import MergePlan, RankPlan, Surveyed, plan
+from dsv4prof.trace.planning import MergePlan, RankPlan, Surveyed, narrowed, plan
 from dsv4prof.trace.ranks import RankFile, RankSource, read_all
+from dsv4prof.trace.scratch import scratch_folder, whole_or_absent
 from dsv4prof.trace.segment import Clock, SegmentWriter
 from dsv4prof.trace.survey import save, survey
 from dsv4prof.trace.write import JsonFormat
 
-_SCRATCH = ".dsv4prof-merge-"
 _WATCH_S = 2.0
 
 
@@ -79,9 +79,11 @@ class Merge:
         self._where = scratch
 
     def __enter__(self) -> Merge:
-        _remove_stale(self._where)
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._where)
-        self._scratch = Path(self._folder.name)
+        self._exits = ExitStack()
+        try:
+            self._scratch = self._exits.enter_context(scratch_folder(self._where))
+        except OSError as error:
+            raise _no_scratch(self._where or Path(tempfile.gettempdir()), error) from error
         self._pool: Executor | None = None
         if self._options.jobs > 1:
             # A fork of a process that profiles or has threads may hang.
@@ -93,7 +95,7 @@ class Merge:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        self._folder.cleanup()
+        self._exits.close()
 
     def look(self, sources: Sequence[RankSource]) -> tuple[MergePlan, list[Refusal]]:
         """Plan the ranks that can be read, and say which cannot.
@@ -121,10 +123,7 @@ class Merge:
         try:
             results = list(self._map(_look, jobs))
         except OSError as error:
-            raise OutputError(
-                f"cannot write scratch files into {self._scratch.parent}: {error.strerror or error}",
-                hint="they take some 2 MB for a rank of a million events",
-            ) from error
+            raise _no_scratch(self._scratch.parent, error) from error
         return [r for r in results if isinstance(r, Surveyed)], [r for r in results if isinstance(r, Refusal)]
 
     def _by_time(self, whole: MergePlan, wanted: Narrowing) -> MergePlan:
@@ -133,37 +132,15 @@ class Merge:
         found, refused = self._surveys(asked, wanted)
         if refused:
             raise refused[0].error()
-        again = plan(found, Align.NONE)
-        ranks = [
-            msgspec.structs.replace(rank, surveyed=narrow.surveyed, rows=narrow.rows)
-            for rank, narrow in zip(whole.ranks, again.ranks, strict=True)
-        ]
-        return msgspec.structs.replace(whole, ranks=ranks)
+        return narrowed(whole, found)
 
     def write(self, merge_plan: MergePlan, target: Path, format: Format | None = None) -> None:
         """Write `target` at once or not at all; compressed when its name ends in .gz.
 
         Raises OutputError when the folder cannot be written, InputError when an input changed meanwhile.
         """
-        format = format or JsonFormat()
-        compress = target.name.endswith(".gz")
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        for stale in target.parent.glob(f".{escape(target.name)}.*.tmp"):
-            if _is_gone(stale.name.split(".")[-2]):
-                stale.unlink(missing_ok=True)
-        try:
-            try:
-                with temporary.open("xb") as file:
-                    self._document(merge_plan, file, format, compress)
-                temporary.replace(target)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {target}: {error.strerror or error}",
-                hint="check the folder, its permissions and free space",
-            ) from error
+        with whole_or_absent(target) as path, path.open("xb") as file:
+            self._document(merge_plan, file, format or JsonFormat(), target.name.endswith(".gz"))
 
     def _document(self, merge_plan: MergePlan, file: BinaryIO, format: Format, compress: bool) -> None:
         file.write(header(compress=compress))
@@ -198,17 +175,11 @@ class Merge:
         return self._pool.map(work, jobs)
 
 
-def _remove_stale(folder: Path | None) -> None:
-    """Scratch folders of merges that were killed."""
-    for path in folder.glob(f"{_SCRATCH}*") if folder is not None else ():
-        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
-        if _is_gone(pid):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_gone(pid: str) -> bool:
-    """Whether a process ended that once was; False where that cannot be known."""
-    return pid.isdecimal() and Path("/proc/self").exists() and not Path("/proc", pid).exists()
+def _no_scratch(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"cannot write scratch files into {folder}: {error.strerror or error}",
+        hint="they take some 2 MB for a rank of a million events",
+    )
 
 
 def _end_with_parent(parent: int) -> None:

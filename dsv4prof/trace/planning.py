@@ -132,6 +132,21 @@ def plan(surveyed: Sequence[Surveyed], mode: Align = Align.AUTO, *, with_arrows:
     )
 
 
+def narrowed(whole: MergePlan, found: Sequence[Surveyed]) -> MergePlan:
+    """The plan with every rank looked at anew, in the plan's order; who a rank is, clocks and origin stay."""
+    hosts = {rank.coordinates.host for rank in whole.ranks}
+    ranks: list[RankPlan] = []
+    next_pid = 1
+    for rank, each in zip(whole.ranks, found, strict=True):
+        survey = _at_base(each.survey, rank.base_ns)
+        label = rank_label(rank.coordinates, with_host=len(hosts) > 1)
+        rows = numbered(survey.rows, next_pid, rank.rank, label)
+        surveyed = Surveyed(each.source, survey, each.layout)
+        ranks.append(msgspec.structs.replace(rank, surveyed=surveyed, rows=rows))
+        next_pid += survey.pid_count
+    return msgspec.structs.replace(whole, ranks=ranks)
+
+
 def _times(rank: RankPlan, clock_origin_ns: int) -> tuple[int, int]:
     """A rank's first and last time on the common clock."""
     own = np.array([rank.survey.first_ns or 0, rank.survey.last_ns], np.int64)

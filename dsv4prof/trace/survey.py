@@ -116,6 +116,7 @@ class _View:
         self._markers: list[tuple] = []
         self._asked: dict[int, int] = {}
         self._gpu_words = np.zeros(0, bool)
+        self._own_tracks = np.zeros(0, bool)
 
     def take(self, block: Block) -> None:
         rows = block.rows
@@ -158,7 +159,10 @@ class _View:
         self._last = max(self._last, int((rows["ts"] + rows["dur"]).max()))
 
     def _is_own(self, tracks: Places) -> np.ndarray:
-        return np.array([isinstance(track.pid, int) for track in self._stream.tracks], bool)[tracks]
+        known = self._stream.tracks
+        if len(self._own_tracks) < len(known):
+            self._own_tracks = np.array([isinstance(track.pid, int) for track in known], bool)
+        return self._own_tracks[tracks]
 
     def _is_gpu(self, words: Places) -> np.ndarray:
         known = self._stream.words

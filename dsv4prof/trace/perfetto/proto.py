@@ -100,11 +100,12 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             key, at = read_varint(data, at)
         wire = key & 7
         if wire == VARINT:
-            value: int | bytes = data[at] if at < end else 128
-            if value < 128:  # type: ignore[operator]
+            number = data[at] if at < end else 128
+            if number < 128:
                 at += 1
             else:
-                value, at = read_varint(data, at)
+                number, at = read_varint(data, at)
+            value: int | bytes = number
         elif wire == BYTES:
             size = data[at] if at < end else 128
             if size < 128:

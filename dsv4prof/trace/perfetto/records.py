@@ -155,9 +155,11 @@ def gpu_counters(content: bytes, state: SequenceState) -> list[tuple[int, str, f
     values: list[tuple[int, float | int]] = []
     for field, value in fields(content):
         if field == 2 and isinstance(value, bytes):
-            counter, number = 0, 0
+            counter = 0
             reading: float | int = 0
-            for inner, number in fields(value):  # type: ignore[assignment]
+            for inner, number in fields(value):
+                if not isinstance(number, int):
+                    continue
                 if inner == 1:
                     counter = number
                 else:

@@ -10,7 +10,6 @@ files go in unpacked, their text as it is.
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Sequence
 from io import BytesIO
@@ -20,8 +19,9 @@ from typing import Any, BinaryIO
 import msgspec
 from isal import igzip, isal_zlib
 
-from dsv4prof.errors import InputError, OutputError, UsageError
+from dsv4prof.errors import InputError, UsageError
 from dsv4prof.trace.inflate import GZIP_MAGIC
+from dsv4prof.trace.scratch import whole_or_absent
 
 MANIFEST = "perfetto_manifest.json"
 VERSION = 1
@@ -72,21 +72,10 @@ def write_tar(members: Sequence[TarMember], path: str | Path) -> Path:
     if not members:
         raise UsageError("there is no file to pack", hint="name rank files")
     head = manifest(members)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with temporary.open("xb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-                tar.addfile(_entry(MANIFEST, len(head)), BytesIO(head))
-                for member in members:
-                    _add(tar, member)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}", hint="check the folder, its permissions and free space"
-        ) from error
+    with whole_or_absent(path) as part, tarfile.open(part, mode="x", format=tarfile.USTAR_FORMAT) as tar:
+        tar.addfile(_entry(MANIFEST, len(head)), BytesIO(head))
+        for member in members:
+            _add(tar, member)
     return path
 
 

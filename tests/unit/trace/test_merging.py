@@ -19,7 +19,7 @@ from dsv4prof.trace.identity import Naming
 from dsv4prof.trace.merging import Merge, Options
 from dsv4prof.trace.narrow import Narrowing, TimeWindow
 from dsv4prof.trace.ranks import RankFile
-from traces import document, flow, frame, kernel, launched_rank, note, op, write
+from traces import BASE_NS, document, flow, frame, kernel, launched_rank, note, op, write
 
 
 def _merge(files: list[Path], target: Path, **options: Any) -> dict[str, Any]:
@@ -195,3 +195,32 @@ def test_arrows_tie_the_ranks_of_a_collective(tmp_path: Path) -> None:
     assert len(arrows) == 40
     assert {tuple(sorted(points)) for points in arrows.values()} == {(("f", 2), ("s", 1), ("t", 3))}
     assert check_file(tmp_path / "m.json").ok
+
+
+def test_a_window_of_renumbered_ranks_stays_with_its_rank(tmp_path: Path) -> None:
+    """Their names repeat ranks: TP 0 of DP 1 is rank 2, though its file says 0."""
+    info = {"distributedInfo": {"rank": 0, "world_size": 1}}
+    mark = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 500}
+    files = []
+    for tp in range(2):
+        for dp in range(2):
+            events = [op(f"TP{tp} DP{dp}", 10, 1), op("late", 900, 1), mark]
+            files.append(write(tmp_path / f"x-TP-{tp}-DP-{dp}.json", {**document(events), **info}))
+    narrowing = Narrowing(ranks=frozenset({1, 2}), window=TimeWindow(0, 50_000))
+    content = _merge(files, tmp_path / "m.json", narrowing=narrowing)
+    labels = {e["pid"]: e["args"]["name"] for e in content["traceEvents"] if e.get("name") == "process_name"}
+    found = {e["name"]: labels[e["pid"]] for e in content["traceEvents"] if e["ph"] == "X"}
+    assert found == {"TP1 DP0": "[rank 1 TP1 DP0] python", "TP0 DP1": "[rank 2 TP0 DP1] python"}
+    marks = [rank["markers"][0]["at_ns"] for rank in content["dsv4prof"]["ranks"]]
+    assert marks == [BASE_NS + 500_000] * 2
+
+
+def test_what_a_killed_merge_left_goes_and_what_a_live_one_uses_stays(tmp_path: Path) -> None:
+    files = _ranks(tmp_path, [op("a", 1, 1)])
+    (tmp_path / ".dsv4prof-merge-dead").mkdir()
+    with Merge(scratch=tmp_path) as live:
+        plan, _ = live.look([RankFile(str(path)) for path in files])
+        with Merge(scratch=tmp_path):
+            pass
+        live.write(plan, tmp_path / "m.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "rank0.json.gz"]
