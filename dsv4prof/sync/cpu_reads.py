@@ -7,7 +7,7 @@ would be on the device cannot be seen, so a read of a tensor that is meant for t
 
 from __future__ import annotations
 
-from dsv4prof.sync.catalogue import (
+from dsv4prof.sync.readings import (
     ELEMENT_UPLOAD,
     LIST_UPLOAD,
     MASK_ASSIGNMENT,

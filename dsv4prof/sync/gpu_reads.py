@@ -11,7 +11,7 @@ from statistics import median
 
 import msgspec
 
-from dsv4prof.sync.catalogue import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
+from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
 from dsv4prof.sync.context import Context, context_of
 from dsv4prof.sync.gpu_idle import IdleAfter
 from dsv4prof.sync.read import Read

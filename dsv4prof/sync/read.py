@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dsv4prof.sync.catalogue import Reading
+from dsv4prof.sync.readings import Reading
 from dsv4prof.sync.context import Context
 
 
