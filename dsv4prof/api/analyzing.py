@@ -16,10 +16,10 @@ from dsv4prof.analysis.phases import analyze_phases
 from dsv4prof.analysis.quality import analyze_quality
 from dsv4prof.api.merge_report import rank_facts
 from dsv4prof.api.sources import Gathered, Source, gather, resolve
+from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
-from dsv4prof.errors import UsageError
-from dsv4prof.model.finding import Finding, Severity
-from dsv4prof.model.report import Check, Metric, Provenance, Report, Section, Verdict
+from dsv4prof.model.finding import Finding
+from dsv4prof.model.report import Check, Metric, Provenance, Report, Section
 from dsv4prof.model.session import CallSite, Session
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.sync.join import join_call_sites
@@ -99,20 +99,6 @@ def explain(trace: MergedTrace, session: Session | None) -> Insight:
             "host_reads": [_read_facts(finding) for finding in reads],
         },
     )
-
-
-def verdict(findings: Sequence[Finding], fail_on: str) -> Verdict:
-    """Exit status 1 when a finding is at least as severe as `fail_on`; `never` reports without judging."""
-    counts = {severity: sum(f.severity is severity for f in findings) for severity in reversed(Severity)}
-    summary = ", ".join(plural(count, severity.value) for severity, count in counts.items() if count) or "no findings"
-    if fail_on == "never":
-        return Verdict(exit_code=0, summary=summary)
-    if fail_on not in {severity.value for severity in Severity}:
-        known = ", ".join(severity.value for severity in Severity)
-        raise UsageError(f"fail_on is {fail_on!r}", hint=f"one of {known}, never")
-    limit = Severity(fail_on).rank
-    failed = any(finding.severity.rank >= limit for finding in findings)
-    return Verdict(exit_code=int(failed), summary=f"{summary}; fails on {fail_on}")
 
 
 def _call_sites(session: Session | None) -> list[CallSite]:

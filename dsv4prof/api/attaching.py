@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
-from dsv4prof.api.analyzing import Insight, explain, verdict
+from dsv4prof.api.analyzing import Insight, explain
 from dsv4prof.api.merge_report import merge_check, plan_facts
 from dsv4prof.api.merging import Merged, MergeRequest, merge_source
 from dsv4prof.api.sources import Source, gather, resolve
+from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError, InterruptedRunError
 from dsv4prof.model.finding import Finding

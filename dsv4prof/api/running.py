@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.api.analyzing import explain, verdict
+from dsv4prof.api.analyzing import explain
 from dsv4prof.api.merge_report import merge_check, plan_facts
 from dsv4prof.api.merging import MergeRequest, merge_source
 from dsv4prof.api.sources import Source, gather, resolve
+from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError
 from dsv4prof.model.finding import Finding, Severity

@@ -1,0 +1,80 @@
+"""What a sync known from source cost in a recorded run: the static finding and the trace's site, by place and rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+
+from dsv4prof.model.finding import Finding, SourceFinding
+from dsv4prof.sync.code.found import Found
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """`cost_ns` is host time blocked a step (in all where the trace has no steps), None where no device was recorded.
+
+    `idle_ns` is the device time lost after it, in the same unit. `shared` counts the other statements of the function
+    that the trace cannot tell from this one.
+    """
+
+    cost_ns: int | None
+    idle_ns: int | None
+    per_step: float | None
+    reads: int
+    shared: int = 0
+    reason: str = ""
+
+
+def costs_of(found: Sequence[Found | SourceFinding], reads: Sequence[Finding]) -> list[Cost | None]:
+    """For each of `found` its cost, or None where no site of the trace is its own.
+
+    A site belongs to a statement of its file and rule: by line where the run knows the line, else by function, where
+    every statement of that rule in the function shares the site.
+    """
+    owners: dict[int, list[int]] = {}
+    for number, read in enumerate(reads):
+        if read.location is not None:
+            fitting = [index for index, item in enumerate(found) if _same_place(item, read)]
+            for index in fitting:
+                owners.setdefault(index, []).append(number)
+    shares = {number: sum(number in numbers for numbers in owners.values()) for number in range(len(reads))}
+    return [
+        _total([(reads[n], shares[n]) for n in owners[index]]) if index in owners else None
+        for index in range(len(found))
+    ]
+
+
+def _same_place(found: Found | SourceFinding, read: Finding) -> bool:
+    place = read.location
+    if place is None or found.code != read.code or not _same_file(found.path, place.file):
+        return False
+    if place.line is not None:
+        return found.line <= place.line <= found.end_line
+    return place.function is not None and found.function.rpartition(".")[2] == place.function
+
+
+def _same_file(relative: str, recorded: str) -> bool:
+    """A trace has the path of the machine that ran, an audit that of the checkout: the shorter must end the longer."""
+    left, right = PurePosixPath(relative).parts, PurePosixPath(recorded.replace("\\", "/")).parts
+    width = min(len(left), len(right))
+    return width > 0 and left[-width:] == right[-width:]
+
+
+def _total(sites: Sequence[tuple[Finding, int]]) -> Cost:
+    """Several sites of one statement (other phases, other operator chains) add up."""
+    costs = [read.cost_ns for read, _ in sites if read.cost_ns is not None]
+    idle = [value for read, _ in sites if (value := _idle(read)) is not None]
+    rates = [rate for read, _ in sites if (rate := read.evidence.get("per_step")) is not None]
+    return Cost(
+        cost_ns=sum(costs) if costs else None,
+        idle_ns=sum(idle) if idle else None,
+        per_step=round(sum(rates), 2) if rates else None,
+        reads=sum(int(read.evidence.get("reads") or 0) for read, _ in sites),
+        shared=max(share for _, share in sites) - 1,
+        reason=sites[0][0].cost_reason or "",
+    )
+
+
+def _idle(read: Finding) -> int | None:
+    return read.evidence.get("gpu_idle_per_step_ns" if read.evidence.get("per_step") else "gpu_idle_ns")
