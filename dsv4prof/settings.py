@@ -14,96 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsv4prof.errors import InputError, UsageError
+from dsv4prof.setting import ENV_PREFIX, Plain, Setting
 
 if TYPE_CHECKING:
     from dsv4prof.recorder.plan import RecordPlan
 
-ENV_PREFIX = "DSV4PROF_"
 # Variables with the prefix that are no settings: the recorder's hand-over between processes, and debugging.
 INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG", "DSV4PROF_CORE"})
 
 _MOST_RANKS = 65_536
-# Settings that a TOML file may give as a list.
-_LISTS = frozenset({"A,B", "R,R", "A+B"})
 # A plan's own names for what the command line calls otherwise.
 _ALIASES = {
     "active": "steps", "num_steps": "steps", "with_stack": "stack", "record_shapes": "shapes",
     "profile_memory": "memory", "with_flops": "flops", "with_modules": "modules",
 }  # fmt: skip
-
-Plain = str | int | float | bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting: its name in Python and TOML (`max_new_tokens`), its kind, default and help line.
-
-    The help has to fit beside the option on 80 columns, default included: 51 characters. `metavar` stands for a text.
-    """
-
-    name: str
-    kind: type
-    default: Plain
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    metavar: str = "NAME"
-
-    @property
-    def env(self) -> str:
-        return ENV_PREFIX + self.name.upper()
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    def parse(self, raw: object, source: str) -> Plain:
-        """`raw` as this setting's kind; UsageError names the source and what was expected."""
-        value = self._convert(raw, source)
-        if self.choices and value not in self.choices:
-            raise self._refuse(raw, source, "one of " + ", ".join(self.choices))
-        if self.minimum is not None and isinstance(value, int | float) and value < self.minimum:
-            raise self._refuse(raw, source, f"at least {self.minimum:g}")
-        return value
-
-    def _convert(self, raw: object, source: str) -> Plain:
-        if self.kind is bool:
-            return self._flag(raw, source)
-        if self.kind is str:
-            if isinstance(raw, list) and self.metavar in _LISTS:
-                return ",".join(map(str, raw))
-            if not isinstance(raw, str):
-                raise self._refuse(raw, source, "a text")
-            return raw
-        if isinstance(raw, bool) or (self.kind is int and isinstance(raw, float)):
-            raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number")
-        try:
-            number: int | float = self.kind(raw)
-            return number
-        except (TypeError, ValueError):
-            raise self._refuse(raw, source, "a whole number" if self.kind is int else "a number") from None
-
-    def _flag(self, raw: object, source: str) -> bool:
-        if isinstance(raw, bool):
-            return raw
-        words = {
-            "1": True,
-            "true": True,
-            "yes": True,
-            "on": True,
-            "0": False,
-            "false": False,
-            "no": False,
-            "off": False,
-        }
-        word = str(raw).strip().lower()
-        if word not in words:
-            raise self._refuse(raw, source, "true or false")
-        return words[word]
-
-    def _refuse(self, raw: object, source: str, expected: str) -> UsageError:
-        return UsageError(f"{source}: {self.name} = {raw!r} is not {expected}", hint=self.help)
-
 
 def _table(*settings: Setting) -> dict[str, Setting]:
     return {setting.name: setting for setting in settings}
@@ -183,7 +107,13 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(
         name="sessions_dir", kind=str, default="traces/local", metavar="PATH", help="Folder that holds the sessions"
     ),
-    Setting(name="format", kind=str, default="text", choices=("text", "json"), help="Of the result: text or json"),
+    Setting(
+        name="format",
+        kind=str,
+        default="text",
+        choices=("text", "json", "concise", "jsonl", "sarif", "github", "markdown", "junit"),
+        help="text, json, sarif, markdown or another",
+    ),
     Setting(
         name="fail_on",
         kind=str,
@@ -191,7 +121,73 @@ SETTINGS: dict[str, Setting] = _table(
         choices=("note", "warning", "error", "never"),
         help="Exit 1 from note, warning or error on",
     ),
+    Setting(
+        name="audit_level",
+        kind=str,
+        default="likely",
+        choices=("certain", "likely", "possible"),
+        option="--level",
+        help="Least sure: certain, likely, possible",
+    ),
+    Setting(
+        name="audit_select",
+        kind=str,
+        default=None,
+        metavar="A,B",
+        option="--select",
+        help="Only these rules: DSV105,DSV2",
+    ),
+    Setting(
+        name="audit_ignore", kind=str, default=None, metavar="A,B", option="--ignore", help="All but these rules"
+    ),
+    Setting(
+        name="audit_hot_only", kind=bool, default=False, option="--hot-only", help="Only what a hot path reaches"
+    ),
+    Setting(
+        name="audit_exclude",
+        kind=str,
+        default=None,
+        metavar="A,B",
+        option="--exclude",
+        help="Files or folders to leave out, as globs",
+    ),
+    Setting(
+        name="audit_mirrors",
+        kind=str,
+        default=None,
+        metavar="A,B",
+        option="--mirror",
+        help="More names of host copies, as globs",
+    ),
+    Setting(
+        name="audit_hot", kind=str, default=None, metavar="A,B", option="--hot", help="More hot roots: module:function"
+    ),
+    Setting(
+        name="audit_cold", kind=str, default=None, metavar="A,B", option="--cold", help="Where no hot path goes on"
+    ),
+    Setting(
+        name="audit_torch",
+        kind=str,
+        default=None,
+        metavar="VERSION",
+        option="--torch",
+        help="Of torch; default: newest",
+    ),
+    Setting(
+        name="audit_baseline",
+        kind=str,
+        default=None,
+        metavar="FILE",
+        option="--baseline",
+        help="Report and fail on what is not in it",
+    ),
+    Setting(
+        name="audit_jobs", kind=int, default=0, minimum=0, option="--jobs", help="Processes; 0: as many as pay"
+    ),
+    Setting(name="audit_cache", kind=bool, default=True, option="--cache", help="Keep what was read of files"),
 )
+# Tables in [tool.dsv4prof] that hold the settings of one command, and the start of their names here.
+_TABLES = {"audit": "audit_"}
 
 
 @dataclass(frozen=True)
@@ -336,12 +332,24 @@ def _table_of(path: Path, value: object, name: str) -> dict[str, Any]:
 
 
 def _checked(path: Path, table: object) -> dict[str, Any]:
-    known = _table_of(path, table, "[tool.dsv4prof]")
-    normalised = {str(key).replace("-", "_"): value for key, value in known.items()}
-    for key in normalised:
-        if key not in SETTINGS:
-            raise UsageError(f"{path}: unknown key {key!r} in [tool.dsv4prof]", hint=_suggest(key, SETTINGS))
-    return normalised
+    known = _normalised(_table_of(path, table, "[tool.dsv4prof]"))
+    for name, start in _TABLES.items():
+        inner = _normalised(_table_of(path, known.pop(name, {}), f"[tool.dsv4prof.{name}]"))
+        allowed = [key.removeprefix(start) for key in SETTINGS if key.startswith(start)]
+        _check_keys(path, inner, allowed, f"[tool.dsv4prof.{name}]")
+        known |= {start + key: value for key, value in inner.items()}
+    _check_keys(path, known, SETTINGS, "[tool.dsv4prof]")
+    return known
+
+
+def _normalised(table: dict[str, Any]) -> dict[str, Any]:
+    return {str(key).replace("-", "_"): value for key, value in table.items()}
+
+
+def _check_keys(path: Path, table: dict[str, Any], known: Iterable[str], name: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(f"{path}: unknown key {key!r} in {name}", hint=_suggest(key, known))
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:

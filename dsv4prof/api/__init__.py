@@ -11,50 +11,67 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dsv4prof.api.analyzing import analyze
     from dsv4prof.api.attaching import attach
+    from dsv4prof.api.auditing import AuditRequest, audit_code
     from dsv4prof.api.configuring import settings_report
     from dsv4prof.api.diagnosis import doctor
     from dsv4prof.api.faults import profiler_doctor
     from dsv4prof.api.merging import merge
     from dsv4prof.api.narrowing import narrow
     from dsv4prof.api.querying import query, query_schema
+    from dsv4prof.api.ruling import rule, rules_list
     from dsv4prof.api.running import run
     from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
+    from dsv4prof.api.truth import truth_compare, truth_list, truth_measure
     from dsv4prof.api.viewing import view
     from dsv4prof.api.waiting import Patience
 
 _HOME = {
+    "AuditRequest": "auditing",
     "Patience": "waiting",
     "analyze": "analyzing",
     "attach": "attaching",
+    "audit_code": "auditing",
     "doctor": "diagnosis",
     "merge": "merging",
     "narrow": "narrowing",
     "profiler_doctor": "faults",
     "query": "querying",
     "query_schema": "querying",
+    "rule": "ruling",
+    "rules_list": "ruling",
     "run": "running",
     "sessions_list": "sessions",
     "sessions_prune": "sessions",
     "sessions_show": "sessions",
     "settings_report": "configuring",
+    "truth_compare": "truth",
+    "truth_list": "truth",
+    "truth_measure": "truth",
     "view": "viewing",
 }
 
 __all__ = [
+    "AuditRequest",
     "Patience",
     "analyze",
     "attach",
+    "audit_code",
     "doctor",
     "merge",
     "narrow",
     "profiler_doctor",
     "query",
     "query_schema",
+    "rule",
+    "rules_list",
     "run",
     "sessions_list",
     "sessions_prune",
     "sessions_show",
     "settings_report",
+    "truth_compare",
+    "truth_list",
+    "truth_measure",
     "view",
 ]
 

@@ -33,11 +33,12 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """`audit` holds the findings of the touched files as they are now; `status` says of each new, unchanged (on touched
-    code) or untouched."""
+    code) or untouched. `touched` are the line ranges (first, last) of each file that are new."""
 
     audit: Audit
     status: list[str]
     gone: list[Gone]
+    touched: dict[str, list[tuple[int, int]]] = {}
     notes: list[str] = []
 
 
@@ -48,6 +49,7 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
     """
     audits: list[Audit] = []
     changes: list[Change] = []
+    touched: dict[str, list[tuple[int, int]]] = {}
     files = 0
     for part in targets.parts:
         change_set = _limited(changes_since(part.folder, revision), part)
@@ -58,12 +60,15 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
         found = compare(change_set, old, new, protected=_protected(change_set), read=_reader(part.folder))
         audits.append(rebased(new, part, targets))
         changes += _rebased(found, new, audits[-1], part, targets)
+        ranges = {file.path: file.lines for file in change_set.files}
+        touched |= {moved: ranges.get(path, []) for path, moved in zip(new.paths, audits[-1].paths, strict=True)}
     audit = joined(targets, audits)
     kinds = {id(change.found): change.status for change in changes}
     return Compared(
         audit=audit,
         status=[kinds.get(id(found), UNTOUCHED) for found in audit.found],
         gone=[_gone(change) for change in changes if change.status in ("fixed", "removed")],
+        touched=touched,
         notes=[f"{plural(files, 'changed Python file')} since {revision}"],
     )
 
@@ -107,8 +112,10 @@ def _limited(changes: ChangeSet, part: Part) -> ChangeSet:
 def _protected(changes: ChangeSet) -> Iterable[Protected]:
     """What remarks of the old version say that their sync protects."""
     for file in changes.files:
-        text = decode(file.before) if file.before is not None else None
-        if text is None or not worth_reading(text):
+        if file.before is None or not worth_reading(file.before):
+            continue
+        text = decode(file.before)
+        if text is None:
             continue
         for remark in read_allowances(text):
             if remark.protects and not remark.fault:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import msgspec
 
 from dsv4prof import rules
 from dsv4prof.api.audit_changes import Gone
+from dsv4prof.api.audit_targets import decode, printable
 from dsv4prof.model.finding import Location, Severity, SourceFinding, SourceStep
 from dsv4prof.sync import catalogue
 from dsv4prof.sync.code.found import Found, Step
@@ -17,17 +18,19 @@ from dsv4prof.sync.code.living.suppressions import Idle
 from dsv4prof.sync.code.values import LEVELS, Why
 
 IDLE_REMARK = "DSV001"
+_SHOW_IT_SAFE = "show what makes it safe (an exact total, an event, no buffer reused behind it), or keep the wait"
 _SHOWN_TEXT = 80
 _COLUMNS_KEPT = 64
 
 
 def source_findings(
-    found: Sequence[Found], shown: Callable[[str], str], read: Callable[[str], str | None]
+    found: Sequence[Found], shown: Callable[[str], str], read: Callable[[str], bytes | None]
 ) -> list[SourceFinding]:
-    """One for each, in their order, which has to be that of the source. `read` gives a file's text, for columns."""
+    """One for each, in their order, which has to be that of the source. `read` gives a file's bytes, for columns."""
     names = fingerprints(Identity(code=f.code, path=f.path, function=f.function, text=f.text) for f in found)
     lines = lru_cache(_COLUMNS_KEPT)(lambda path: _lines(read(path)))
-    return [_finding(each, name, shown, lines) for each, name in zip(found, names, strict=True)]
+    named = cache(shown)
+    return [_finding(each, name, named, lines) for each, name in zip(found, names, strict=True)]
 
 
 def _finding(
@@ -43,7 +46,7 @@ def _finding(
         cost_reason="read from source: nothing was run",
         fix=form.fix.text if form.fix else None,
         fingerprint=name.whole,
-        path=found.path,
+        path=printable(found.path),
         line=found.line,
         end_line=found.end_line,
         column=_column(lines(found.path), found.line, found.column),
@@ -79,7 +82,7 @@ def idle_findings(idle: Sequence[Idle], shown: Callable[[str], str]) -> list[Sou
             location=Location(shown(each.path), each.remark.line, each.remark.line),
             fix="remove it, or write allow[CODE] with the reason",
             fingerprint=name.whole,
-            path=each.path,
+            path=printable(each.path),
             line=each.remark.line,
             end_line=each.remark.line,
             column=each.remark.column,
@@ -99,7 +102,14 @@ def gone_finding(gone: Gone, shown: Callable[[str], str]) -> SourceFinding:
     """A finding that a change took away, at its place in the old text."""
     (finding,) = source_findings([gone.found], shown, lambda _: None)
     return msgspec.structs.replace(
-        finding, severity=gone.severity, message=gone.message, status=gone.status, proof=gone.proof
+        finding,
+        severity=gone.severity,
+        message=gone.message,
+        status=gone.status,
+        proof=gone.proof,
+        fix=_SHOW_IT_SAFE if gone.status == "removed" else None,
+        fix_safety=None,
+        automatic=False,
     )
 
 
@@ -122,11 +132,11 @@ def worst_first(findings: Iterable[SourceFinding]) -> list[SourceFinding]:
 
 def _why(why: Why | None, path: str, shown: Callable[[str], str]) -> list[SourceStep]:
     steps = why.chain() if why else []
-    return [SourceStep(step.text, step.path or path, step.line, shown(step.path or path)) for step in steps]
+    return [SourceStep(step.text, printable(step.path or path), step.line, shown(step.path or path)) for step in steps]
 
 
 def _hot_steps(steps: Sequence[Step], shown: Callable[[str], str]) -> list[SourceStep]:
-    return [SourceStep(step.function, step.path, step.line, shown(step.path)) for step in steps]
+    return [SourceStep(step.function, printable(step.path), step.line, shown(step.path)) for step in steps]
 
 
 def _circumstances(found: Found) -> str:
@@ -148,7 +158,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_TEXT else text[: _SHOWN_TEXT - 3] + "..."
 
 
-def _lines(text: str | None) -> list[str]:
+def _lines(data: bytes | None) -> list[str]:
+    text = decode(data) if data is not None else None
     return text.split("\n") if text is not None else []
 
 

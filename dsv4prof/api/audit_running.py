@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -62,12 +63,12 @@ def problem_line(problem: Problem, targets: Targets) -> str:
 
 def rebased(audit: Audit, part: Part, targets: Targets) -> Audit:
     """The same with paths relative to the targets' root."""
-    prefix = os.path.relpath(part.folder, targets.root).replace(os.sep, "/")
-    if prefix == ".":
+    if part.folder == targets.root:
         return audit
 
+    @cache
     def moved(path: str) -> str:
-        return os.path.normpath(f"{prefix}/{path}").replace(os.sep, "/")
+        return os.path.relpath(part.folder / path, targets.root).replace(os.sep, "/")
 
     def step(each: Step) -> Step:
         return msgspec.structs.replace(each, path=moved(each.path))

@@ -35,19 +35,18 @@ class Targets(msgspec.Struct, frozen=True):
 
     def shown(self, path: str) -> str:
         """A file of the root as it is called from the working directory, or in full when it lies elsewhere."""
-        full = Path(os.path.normpath(self.root / path))
-        try:
-            return full.relative_to(self.here).as_posix()
-        except ValueError:
-            return full.as_posix()
+        full = os.path.normpath(os.path.join(self.root, path))  # noqa: PTH118  ten thousand times a report
+        here = str(self.here)
+        if full == here:
+            return "."
+        return printable(full.removeprefix(here.rstrip(os.sep) + os.sep).replace(os.sep, "/"))
 
-    def read(self, path: str) -> str | None:
-        """The text of a file; None when it cannot be read, which the audit itself has reported."""
+    def read(self, path: str) -> bytes | None:
+        """A file; None when it cannot be read, which the audit itself has reported."""
         try:
-            data = (self.root / path).read_bytes()
+            return (self.root / path).read_bytes()
         except OSError:
             return None
-        return decode(data)
 
 
 def targets(paths: Sequence[str], here: Path | None = None) -> Targets:
@@ -81,6 +80,11 @@ def _package(folder: Path) -> Path | None:
     while (folder / "__init__.py").is_file():
         found, folder = folder, folder.parent
     return found
+
+
+def printable(path: str) -> str:
+    """A path in which bytes that are no UTF-8, which a report cannot hold, are marked."""
+    return path if path.isascii() else path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def decode(data: bytes) -> str | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from dsv4prof import __version__
-from dsv4prof.api.audit_changes import Compared, audit_changes
-from dsv4prof.api.audit_findings import gone_finding, idle_findings, source_findings, worst_first
-from dsv4prof.api.audit_running import problem_line, run_audit
+from dsv4prof.api.audit_findings import worst_first
+from dsv4prof.api.audit_running import problem_line
 from dsv4prof.api.audit_sections import (
     counts,
     label_facts,
@@ -21,165 +19,156 @@ from dsv4prof.api.audit_sections import (
     statistics,
     suppressed_facts,
 )
-from dsv4prof.api.audit_targets import Targets, targets
+from dsv4prof.api.audit_state import Audited, compare_with, look
+from dsv4prof.api.audit_targets import printable, targets
 from dsv4prof.api.audit_view import View
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
-from dsv4prof.errors import OutputError, UsageError
+from dsv4prof.errors import MissingExtraError, OutputError, UsageError
 from dsv4prof.model.finding import SourceFinding
-from dsv4prof.model.report import Check, Provenance, Report, Section, Verdict
+from dsv4prof.model.report import Check, Provenance, Report, Verdict
 from dsv4prof.sync import baseline as baselines
-from dsv4prof.sync.code.found import Audit
+from dsv4prof.sync.code.fixes.apply import FixedFile
+from dsv4prof.sync.code.found import Found
 from dsv4prof.sync.code.living.labels import Outcome, judge, read_labels
-from dsv4prof.sync.code.living.suppressions import Suppressed, sort_out
 from dsv4prof.sync.code.options import AuditOptions
-
-_KNOWN = ("unchanged", "moved")
-
-
-class _Audited(msgspec.Struct, kw_only=True):
-    """The state between the detector and the report. `findings` are those that no remark allows, in order of place."""
-
-    where: Targets
-    audit: Audit
-    findings: list[SourceFinding]
-    suppressed: list[tuple[SourceFinding, Suppressed]]
-    known: list[SourceFinding] = []
-    gone: list[baselines.Entry] = []
-    notes: list[str] = []
-    facts: dict[str, Any] = {}
+from dsv4prof.sync.code.values import LEVELS
 
 
-def audit_code(
-    paths: Sequence[str] = (),
-    *,
-    labels: Path | None = None,
-    baseline: Path | None = None,
-    write_baseline: Path | None = None,
-    diff: str | None = None,
-    level: str = "likely",
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    hot_only: bool = False,
-    options: AuditOptions | None = None,
-    statistics_only: bool = False,
-    fail_on: str | None = None,
-) -> Report:
-    """The syncs of Python files and folders (default: the working directory) that are at least `level`.
+class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to report of an audit.
 
-    `labels` adds recall and false findings and changes nothing else. `baseline` leaves only findings that it does not
-    hold, and fails on any of them unless `fail_on` says otherwise; `write_baseline` writes every finding, shown or not.
-    `diff` is a git revision: only code that changed since is reported. `options` are the detector's own.
+    `level` is the least sure one shown, `select` and `ignore` are codes or starts of codes. `labels` adds recall and
+    false findings and changes nothing else. `baseline` leaves only findings that it does not hold, and fails on any of
+    them unless `fail_on` says otherwise; `write_baseline` writes every finding, shown or not. `diff` is a git revision:
+    only code that changed since is reported. `session` joins what was measured. `fix` writes what can be mended first.
+    `edits` adds the text of fixes to the findings, where libcst is there. `options` are the detector's own.
+    """
+
+    level: str = "likely"
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    hot_only: bool = False
+    labels: Path | None = None
+    baseline: Path | None = None
+    write_baseline: Path | None = None
+    diff: str | None = None
+    session: str | None = None
+    sessions_dir: Path = Path("traces/local")
+    fix: bool = False
+    edits: bool = False
+    statistics: bool = False
+    fail_on: str | None = None
+    options: AuditOptions = AuditOptions()
+
+    def view(self) -> View:
+        return View.of(self.level, self.select, self.ignore, self.hot_only)
+
+
+def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -> Report:
+    """The syncs of Python files and folders; without any, of the working directory.
 
     Raises InputError where nothing can be audited or a file given is damaged, UsageError for an impossible request,
-    OutputError where the baseline may not be written.
+    OutputError where a baseline or a fix may not be written, MissingExtraError for a fix without libcst.
     """
-    view = View.of(level, select, ignore, hot_only)
-    sites = read_labels(labels) if labels else None
-    known = baselines.read_baseline(baseline) if baseline else None
-    if write_baseline is not None:
-        if diff is not None:
+    request = request or AuditRequest()
+    view = request.view()
+    sites = read_labels(request.labels) if request.labels else None
+    known = baselines.read_baseline(request.baseline) if request.baseline else None
+    if request.write_baseline is not None:
+        if request.diff is not None:
             raise UsageError("a baseline holds all findings, --diff some", hint="write it without --diff")
-        baselines.check_target(write_baseline)
-    audited = _audit(targets(paths), options or AuditOptions(), diff)
-    everything = list(audited.findings)
+        baselines.check_target(request.write_baseline)
+    where = targets(paths)
+    audited = look(where, request.options, request.diff)
+    if request.fix:
+        audited = _fixed(audited, view, request)
     outcome = judge(audited.audit.found, sites, audited.audit.paths) if sites is not None else None
+    everything = list(audited.findings)
     if known is not None:
-        _compare(audited, known)
-    if write_baseline is not None:
-        _write(write_baseline, everything, audited)
-    shown = _shown(audited, view)
-    return Report(
-        kind="audit-statistics" if statistics_only else "audit",
-        provenance=Provenance(command="audit code", inputs=list(paths), versions={"dsv4prof": __version__}),
-        checks=[_check(problem_line(problem, audited.where)) for problem in audited.audit.problems],
-        sections=_sections(shown, outcome, audited.where, statistics_only),
-        metrics=label_metrics(outcome) if outcome else [],
-        findings=list(shown),
-        notes=[*_summary(audited, shown, view), *audited.notes, *audited.audit.notes],
-        verdict=_verdict(shown, fail_on or ("note" if baseline else "never")),
-        next_command=f"dsv4prof rule {shown[0].code}" if shown else None,
-        data={
-            "root": str(audited.where.root),
-            "files": audited.audit.files,
-            "lines": audited.audit.lines,
-            "functions": audited.audit.functions,
-            "counts": {**counts(everything), "suppressed": len(audited.suppressed), "shown": len(shown)},
-            "suppressed": suppressed_facts(audited.suppressed),
-            "problems": msgspec.to_builtins(audited.audit.problems),
-            **({"labels": label_facts(outcome)} if outcome else {}),
-            **audited.facts,
-        },
-    )
+        compare_with(audited, known)
+    if request.write_baseline is not None:
+        _write(request.write_baseline, everything, audited)
+    if request.edits:
+        _add_edits(audited)
+    if request.session is not None:
+        _add_costs(audited, request.session, request.sessions_dir)
+    return _report(audited, everything, outcome, view, request, list(paths))
 
 
-def _audit(where: Targets, options: AuditOptions, diff: str | None) -> _Audited:
-    """Run the detector, and apply the remarks of the source. Ordinals count allowed findings too."""
-    compared = audit_changes(where, options, diff) if diff is not None else None
-    audit = compared.audit if compared is not None else run_audit(where, options)
-    made = source_findings(audit.found, where.shown, where.read)
-    if compared is not None:
-        made = [msgspec.structs.replace(f, status=s) for f, s in zip(made, compared.status, strict=True)]
-    by_found = {id(found): finding for found, finding in zip(audit.found, made, strict=True)}
-    sorted_out = sort_out(audit.found, audit.paths, where.read)
-    kept = [by_found[id(found)] for found in sorted_out.kept]
-    audited = _Audited(
-        where=where,
-        audit=audit,
-        findings=[*kept, *idle_findings(sorted_out.idle, where.shown)],
-        suppressed=[(by_found[id(each.found)], each) for each in sorted_out.suppressed],
-    )
-    if compared is not None:
-        _add_changes(audited, compared, diff or "")
-    return audited
+def cache_folder() -> Path:
+    """Where what was read of unchanged files is kept for this user."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("dsv4prof", appauthor=False) / "audit"
 
 
-def _add_changes(audited: _Audited, compared: Compared, revision: str) -> None:
-    """What the change left alone is counted, what it took away is a finding of its own."""
-    gone = [gone_finding(each, audited.where.shown) for each in compared.gone]
-    unchanged = [finding for finding in audited.findings if finding.status in _KNOWN]
-    audited.findings = [*(finding for finding in audited.findings if finding.status not in _KNOWN), *gone]
-    audited.known = unchanged
-    words = ("new", "fixed", "removed")
-    number = {word: sum(finding.status == word for finding in audited.findings) for word in words}
-    audited.facts["changes"] = {
-        "revision": revision,
-        **number,
-        "unchanged": len(unchanged),
-        "unchanged_findings": msgspec.to_builtins(unchanged),
-    }
-    audited.notes += compared.notes
+def preview_fixes(paths: Sequence[str] = (), request: AuditRequest | None = None) -> tuple[str, list[str]]:
+    """What `fix` would write, as one unified diff, and notes; nothing is written. Raises as `audit_code`."""
+    from dsv4prof.api.audit_fixes import diff_of
+
+    request = request or AuditRequest()
+    audited = look(targets(paths), request.options, request.diff)
+    planned = _planned(audited, request.view())
+    number = sum(len(file.edits) for file in planned)
+    note = f"{plural(number, 'finding')} in {plural(len(planned), 'file')} can be fixed"
+    problems = [problem_line(problem, audited.where) for problem in audited.audit.problems]
+    return diff_of(planned, audited.where), [*problems, note if number else "nothing can be fixed automatically"]
 
 
-def _compare(audited: _Audited, known: baselines.Baseline) -> None:
-    """Only what the baseline does not hold is left; what is gone from the code is told."""
-    comparison = baselines.compare(audited.findings, known)
-    status = [finding.status for finding in comparison.findings]
-    audited.known += [finding for finding in comparison.findings if finding.status in _KNOWN]
-    audited.findings = [finding for finding in comparison.findings if finding.status not in _KNOWN]
-    audited.gone = [entry for entry in comparison.gone if _was_audited(audited, entry)]
-    audited.facts["baseline"] = {
-        "new": status.count("new"),
-        "unchanged": status.count("unchanged"),
-        "moved": status.count("moved"),
-        "fixed": len(audited.gone),
-        "fixed_entries": msgspec.to_builtins(audited.gone),
-    }
-    moved = status.count("moved")
-    held = f"{plural(len(status) - status.count('new'), 'finding')} in the baseline"
-    audited.notes.append(held + (f", {moved:,} of them at a new place" if moved else ""))
-    if audited.gone:
-        audited.notes.append(f"{len(audited.gone):,} of the baseline fixed; rewrite the baseline")
+def _planned(audited: Audited, view: View) -> list[FixedFile]:
+    from dsv4prof.api.audit_fixes import plan_fixes
+
+    return plan_fixes(audited.where, [found for finding, found in _there(audited) if view.asks_for(finding)])
 
 
-def _was_audited(audited: _Audited, entry: baselines.Entry) -> bool:
-    """Nothing is fixed in a file that was not looked at; a file that is gone took its findings with it."""
-    if "changes" in audited.facts:
-        return False
-    return entry.path in audited.audit.paths or not (audited.where.root / entry.path).exists()
+def _there(audited: Audited) -> list[tuple[SourceFinding, Found]]:
+    """The findings that stand in the files as they are now, with what the detector said of them."""
+    there = [finding for finding in audited.findings if finding.status not in ("fixed", "removed")]
+    return [(finding, audited.found[finding.fingerprint]) for finding in there if finding.fingerprint in audited.found]
 
 
-def _write(path: Path, findings: Sequence[SourceFinding], audited: _Audited) -> None:
+def _fixed(audited: Audited, view: View, request: AuditRequest) -> Audited:
+    """The files are mended, and looked at again."""
+    from dsv4prof.api.audit_fixes import write_fixes
+
+    planned = _planned(audited, view)
+    if not planned:
+        audited.notes.append("nothing could be fixed automatically")
+        return audited
+    write_fixes(planned, audited.where)
+    again = look(audited.where, request.options, request.diff)
+    number = sum(len(file.edits) for file in planned)
+    again.notes.append(f"fixed {plural(number, 'finding')} in {plural(len(planned), 'file')}")
+    return again
+
+
+def _add_edits(audited: Audited) -> None:
+    """The text of each fix. Without libcst a report is as good, and has none."""
+    from dsv4prof.api.audit_fixes import edits_of, plan_fixes
+
+    there = _there(audited)
+    try:
+        planned = plan_fixes(audited.where, [found for _, found in there])
+    except MissingExtraError as error:
+        audited.notes.append(f"without the text of fixes: {error.message}")
+        return
+    edits = edits_of(planned, audited.where)
+    texts = {finding.fingerprint: edits[id(found)] for finding, found in there if id(found) in edits}
+    audited.findings = [
+        msgspec.structs.replace(each, edits=[texts[each.fingerprint]]) if each.fingerprint in texts else each
+        for each in audited.findings
+    ]
+
+
+def _add_costs(audited: Audited, session: str, sessions_dir: Path) -> None:
+    from dsv4prof.api.audit_costs import with_costs
+
+    audited.findings, notes = with_costs(audited.findings, session, sessions_dir)
+    audited.notes += notes
+
+
+def _write(path: Path, findings: Sequence[SourceFinding], audited: Audited) -> None:
     from dsv4prof.recorder.atomic import write_atomic
 
     made = baselines.make_baseline(findings, f"dsv4prof {__version__}")
@@ -187,33 +176,56 @@ def _write(path: Path, findings: Sequence[SourceFinding], audited: _Audited) -> 
         write_atomic(path, baselines.encode_baseline(made))
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="name another file") from error
-    audited.notes.append(f"wrote {path}: {plural(len(findings), 'finding')}")
+    audited.notes.append(f"wrote {path}: {plural(len(findings), 'finding')}, of every level")
 
 
-def _shown(audited: _Audited, view: View) -> list[SourceFinding]:
-    return worst_first(each for each in audited.findings if view.asks_for(each) and view.is_sure_enough(each))
-
-
-def _sections(
-    shown: Sequence[SourceFinding], outcome: Outcome | None, where: Targets, statistics_only: bool
-) -> list[Section]:
-    counted = statistics(shown) if statistics_only else []
-    return [*counted, *(label_sections(outcome, where) if outcome else [])]
-
-
-def _summary(audited: _Audited, shown: Sequence[SourceFinding], view: View) -> list[str]:
-    """One line that adds up, and what is not shown."""
+def _report(
+    audited: Audited,
+    everything: Sequence[SourceFinding],
+    outcome: Outcome | None,
+    view: View,
+    request: AuditRequest,
+    inputs: list[str],
+) -> Report:
     audit = audited.audit
-    over = f"{plural(audit.files, 'file')}, {plural(audit.lines, 'line')}"
-    hot = sum(finding.hot for finding in shown)
-    levels = [(level, sum(f.level == level for f in shown)) for level in ("certain", "likely", "possible")]
-    by_level = ", ".join(f"{number:,} {level}" for level, number in levels if number)
-    found = f"{plural(len(shown), 'finding')} ({by_level}; {hot:,} on hot paths)" if shown else "no findings"
-    lines = [f"{found} in {over}"]
+    shown = worst_first(each for each in audited.findings if view.asks_for(each) and view.is_sure_enough(each))
+    versions = {"dsv4prof": __version__}
+    return Report(
+        kind="audit-statistics" if request.statistics else "audit",
+        provenance=Provenance(command="audit code", inputs=inputs, session=request.session, versions=versions),
+        checks=[Check("file", False, problem_line(problem, audited.where)) for problem in audit.problems],
+        sections=[
+            *(statistics(shown) if request.statistics else []),
+            *(label_sections(outcome, audited.where) if outcome else []),
+        ],
+        metrics=label_metrics(outcome) if outcome else [],
+        findings=list(shown),
+        notes=[*_not_shown(audited, shown, view), *audited.notes, *audit.notes],
+        verdict=_verdict(audited, shown, request),
+        next_command=f"dsv4prof rule {shown[0].code}" if shown else None,
+        data={
+            "root": str(audited.where.root),
+            "files": audit.files,
+            "lines": audit.lines,
+            "functions": audit.functions,
+            "counts": {**counts(everything), "suppressed": len(audited.suppressed), "shown": len(shown)},
+            "suppressed": suppressed_facts(audited.suppressed),
+            "problems": [
+                {"path": printable(each.path), "line": each.line, "message": each.message} for each in audit.problems
+            ],
+            **({"labels": label_facts(outcome)} if outcome else {}),
+            **audited.facts,
+        },
+    )
+
+
+def _not_shown(audited: Audited, shown: Sequence[SourceFinding], view: View) -> list[str]:
+    lines = []
     asked = [finding for finding in audited.findings if view.asks_for(finding)]
-    unsure = len(asked) - len(shown)
-    if unsure:
-        lines.append(f"not shown: {unsure:,} less sure ({_lower(asked, view)}); --level possible shows them")
+    hidden = [finding.level for finding in asked if not view.is_sure_enough(finding)]
+    if hidden:
+        levels = ", ".join(f"{hidden.count(level):,} {level}" for level in reversed(LEVELS) if level in hidden)
+        lines.append(f"not shown: {levels}; --level {min(hidden, key=LEVELS.index)} shows them")
     if len(asked) < len(audited.findings):
         lines.append(f"not shown: {len(audited.findings) - len(asked):,} of other rules or off the hot paths")
     if audited.suppressed:
@@ -221,14 +233,28 @@ def _summary(audited: _Audited, shown: Sequence[SourceFinding], view: View) -> l
     return lines
 
 
-def _lower(asked: Sequence[SourceFinding], view: View) -> str:
-    hidden = [finding.level for finding in asked if not view.is_sure_enough(finding)]
-    return ", ".join(f"{hidden.count(level):,} {level}" for level in ("likely", "possible") if level in hidden)
+def _verdict(audited: Audited, shown: Sequence[SourceFinding], request: AuditRequest) -> Verdict:
+    """What was fixed fails nothing. A baseline is there to fail on what is not in it."""
+    fail_on = request.fail_on or ("note" if request.baseline else "never")
+    judged = verdict([finding for finding in shown if finding.status != "fixed"], fail_on)
+    threshold = "" if fail_on == "never" else f"; fails on {fail_on}"
+    return msgspec.structs.replace(judged, summary=_summary(audited, shown) + threshold)
 
 
-def _verdict(shown: Sequence[SourceFinding], fail_on: str) -> Verdict:
-    return verdict([finding for finding in shown if finding.status != "fixed"], fail_on)
+def _summary(audited: Audited, shown: Sequence[SourceFinding]) -> str:
+    """`1 new, 1 removed (not shown safe), 43 unchanged`, or `12 findings (4 certain, 8 likely; 3 on hot paths)`."""
+    over = f" in {plural(audited.audit.files, 'file')}"
+    if "changes" in audited.facts or "baseline" in audited.facts:
+        statuses = [finding.status for finding in shown]
+        words = {"new": "new", "fixed": "fixed", "removed": "removed (not shown safe)"}
+        said = [f"{statuses.count(key):,} {word}" for key, word in words.items() if key == "new" or key in statuses]
+        return ", ".join([*said, f"{len(audited.known):,} unchanged"]) + over
+    if not shown:
+        return f"no findings{over}"
+    levels = [(level, sum(f.level == level for f in shown)) for level in reversed(LEVELS)]
+    sure = ", ".join(f"{number:,} {level}" for level, number in levels if number)
+    hot = sum(finding.hot for finding in shown)
+    return f"{plural(len(shown), 'finding')} ({sure}; {hot:,} on hot paths){over}"
 
 
-def _check(message: str) -> Check:
-    return Check(key="file", ok=False, message=message)
+__all__ = ["AuditOptions", "AuditRequest", "audit_code", "cache_folder", "preview_fixes"]

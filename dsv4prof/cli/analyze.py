@@ -34,7 +34,5 @@ def analyze(
     chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}, show=show_settings)
     from dsv4prof import api
 
-    report = api.analyze(
-        inputs, sessions_dir=Path(chosen["sessions_dir"]), window=window, fail_on=chosen["fail_on"]
-    )
+    report = api.analyze(inputs, sessions_dir=Path(chosen["sessions_dir"]), window=window, fail_on=chosen["fail_on"])
     return console.emit(report, chosen["format"])

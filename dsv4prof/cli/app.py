@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsv4prof import __version__
-from dsv4prof.cli import analyze, attach, console, doctor, merge, query, run, sessions, view
+from dsv4prof.cli import analyze, attach, audit, console, doctor, merge, query, rule, run, sessions, truth, view
 from dsv4prof.cli.help import CONTEXT, Group, examples, show_help_without_command
 
 app = typer.Typer(
@@ -22,11 +22,14 @@ app = typer.Typer(
 )
 run.register(app)
 attach.register(app)
+audit.register(app)
 merge.register(app)
 analyze.register(app)
 view.register(app)
 query.register(app)
 sessions.register(app)
+rule.register(app)
+truth.register(app)
 doctor.register(app)
 
 

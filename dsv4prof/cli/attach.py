@@ -59,9 +59,7 @@ def attach(
     api_key: Annotated[
         str | None, typer.Option("--api-key", metavar="KEY", help="The server's key; - reads it from stdin")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Of the session's folder [attach]")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of the session's folder [attach]")] = None,
     sessions_dir: SessionsDir = None,
     format: Format = None,
     fail_on: FailOn = None,

@@ -73,7 +73,7 @@ def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
     if arguments:
         with formatter.section("Arguments"):
             formatter.write_dl([(_name(param), param.help or "") for param in arguments])
-    options = [param for param in command.get_params(ctx) if param.param_type_name == "option"]
+    options = [param for param in command.get_params(ctx) if param.param_type_name == "option" and not param.hidden]
     with formatter.section("Options [defaults]" if len(options) > 2 else "Options"):
         formatter.write_dl([(_flags(param), (param.help or "") + _required(param)) for param in options])
 

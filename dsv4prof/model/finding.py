@@ -61,3 +61,64 @@ class Finding(msgspec.Struct, frozen=True):
     cost_reason: str | None = None
     fix: str | None = None
     fingerprint: str = ""
+
+
+class SourceStep(msgspec.Struct, frozen=True):
+    """One step of a chain through source: a function on the way from a hot root, or a step of an inference.
+
+    `path` is relative to the audited root, `file` as `Location.file`.
+    """
+
+    text: str
+    path: str = ""
+    line: int = 0
+    file: str = ""
+
+
+class SourceEdit(msgspec.Struct, frozen=True):
+    """Text in place of a range of source; lines and columns count from 1, the end column is the one after."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+class SourceFinding(Finding, frozen=True, kw_only=True):
+    """A finding of the audit of source. In JSON its fields stand beside those of every finding.
+
+    `path` is relative to the audited root, `location.file` to the working directory where the file lies below it.
+    `line`..`end_line` and the 1-based columns (of characters; `end_column` is the one after) span the expression,
+    `statement_line`..`statement_end` the statement, of a compound one its header. `function` is qualified in its
+    module. `hot_path` is the way from a hot root, outermost first; `why` the inference, first step first. `times` is
+    how often one call waits (0: once an element), `loop` how many loops of the function enclose it. `moved` is the part
+    of the fingerprint that does not hang on the file. `status` compares with a baseline or a revision: new, unchanged,
+    moved, fixed, removed; "" where nothing was compared. `proof` says what a removal hangs on.
+    """
+
+    path: str
+    line: int
+    end_line: int
+    column: int = 1
+    end_column: int = 1
+    statement_line: int = 0
+    statement_end: int = 0
+    level: str
+    form: str = ""
+    function: str = ""
+    text: str = ""
+    reason: str = ""
+    why: list[SourceStep] = []
+    hot: bool = False
+    hot_path: list[SourceStep] = []
+    conditional: bool = False
+    loop: int = 0
+    times: int = 1
+    fix_safety: str | None = None
+    automatic: bool = False
+    edits: list[SourceEdit] = []
+    moved: str = ""
+    status: str = ""
+    proof: str = ""

@@ -1,11 +1,15 @@
-"""Report -> text or JSON. A renderer lays out what a report holds; it never computes."""
+"""Report -> one of the formats. A renderer lays out what a report holds; it never computes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
 
 from dsv4prof.errors import UsageError
 from dsv4prof.model.report import Report
 
-FORMATS = ("text", "json")
+# Every format but text has a module of its name with one function, `render_<name>`.
+FORMATS = ("text", "json", "concise", "jsonl", "sarif", "github", "markdown", "junit")
 
 
 def render(report: Report, fmt: str = "text", *, color: bool = False) -> str:
@@ -13,15 +17,14 @@ def render(report: Report, fmt: str = "text", *, color: bool = False) -> str:
 
     Raises UsageError for an unknown format.
     """
+    if fmt not in FORMATS:
+        raise UsageError(f"there is no format {fmt!r}", hint=f"known formats: {', '.join(FORMATS)}")
     if fmt == "text":
         from dsv4prof.report.text import render_text
 
         return render_text(report, color=color)
-    if fmt == "json":
-        from dsv4prof.report.json import render_json
-
-        return render_json(report)
-    raise UsageError(f"there is no format {fmt!r}", hint=f"known formats: {', '.join(FORMATS)}")
+    renderer: Callable[[Report], str] = getattr(import_module(f"{__name__}.{fmt}"), f"render_{fmt}")
+    return renderer(report)
 
 
 __all__ = ["FORMATS", "render"]

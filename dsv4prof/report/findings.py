@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from dsv4prof.model.finding import Finding, Location, Severity
+from dsv4prof.model.finding import Finding, Location, Severity, SourceFinding
 from dsv4prof.report import numbers
+from dsv4prof.report.source import source_lines
 from dsv4prof.report.style import Style
 from dsv4prof.report.table import aligned
 
@@ -15,10 +16,17 @@ _MARK = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.NOTE: "-"}
 
 def finding_lines(findings: list[Finding], style: Style) -> list[str]:
     """Lines in groups; within a group the order of the report."""
-    measured = [f for f in findings if f.cost_ns is not None]
-    reads = [f for f in findings if f.cost_ns is None and _READS in f.evidence]
-    plain = [f for f in findings if f.cost_ns is None and _READS not in f.evidence]
-    return [*_measured(measured, style), *_unmeasured_reads(reads, style), *_plain(plain, style)]
+    source = [f for f in findings if isinstance(f, SourceFinding)]
+    others = [f for f in findings if not isinstance(f, SourceFinding)]
+    measured = [f for f in others if f.cost_ns is not None]
+    reads = [f for f in others if f.cost_ns is None and _READS in f.evidence]
+    plain = [f for f in others if f.cost_ns is None and _READS not in f.evidence]
+    return [
+        *_measured(measured, style),
+        *_unmeasured_reads(reads, style),
+        *_plain(plain, style),
+        *source_lines(source, style),
+    ]
 
 
 def _measured(findings: list[Finding], style: Style) -> list[str]:

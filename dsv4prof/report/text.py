@@ -15,6 +15,9 @@ _PHASE = "phase."
 # The line of a run says what its tables would; `analyze` prints them.
 _WITHOUT_TABLES = frozenset({"run", "attach"})
 _TABLES_FIRST = frozenset({"merge", "sessions", "settings"})
+_WITHOUT_FINDINGS = frozenset({"audit-statistics"})
+# What was counted is the result as much as what was found.
+_ALWAYS_A_VERDICT = frozenset({"audit", "audit-statistics"})
 
 
 def render_text(report: Report, *, color: bool = False) -> str:
@@ -22,9 +25,12 @@ def render_text(report: Report, *, color: bool = False) -> str:
     style = Style(color)
     checks = [_check_line(check, style) for check in report.checks]
     tables = [] if report.kind in _WITHOUT_TABLES else [_table(section, style) for section in report.sections]
-    body = [_headline(report.metrics, style), finding_lines(report.findings, style), list(report.notes)]
+    findings = [] if report.kind in _WITHOUT_FINDINGS else report.findings
+    body = [_headline(report.metrics, style), finding_lines(findings, style), list(report.notes)]
     blocks = [*tables, checks, *body] if report.kind in _TABLES_FIRST else [checks, *body[:2], *tables, body[2]]
-    if report.verdict.exit_code != 0 or not any(blocks):
+    if report.kind in _ALWAYS_A_VERDICT:
+        blocks[-1].insert(0, _verdict(report, style))
+    elif report.verdict.exit_code != 0 or not any(blocks):
         blocks.append([_verdict(report, style)])
     if report.next_command:
         blocks.append([f"Next: {report.next_command}"])

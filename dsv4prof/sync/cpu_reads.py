@@ -7,6 +7,8 @@ would be on the device cannot be seen, so a read of a tensor that is meant for t
 
 from __future__ import annotations
 
+from dsv4prof.sync.context import Context, context_of
+from dsv4prof.sync.read import Read
 from dsv4prof.sync.readings import (
     ELEMENT_UPLOAD,
     LIST_UPLOAD,
@@ -18,8 +20,6 @@ from dsv4prof.sync.readings import (
     only_on_cpu,
     reading_of,
 )
-from dsv4prof.sync.context import Context, context_of
-from dsv4prof.sync.read import Read
 from dsv4prof.trace.index import RankIndex
 from dsv4prof.trace.vendor import HOST_OP_CATEGORIES
 

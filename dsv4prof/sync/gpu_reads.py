@@ -11,10 +11,10 @@ from statistics import median
 
 import msgspec
 
-from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
 from dsv4prof.sync.context import Context, context_of
 from dsv4prof.sync.gpu_idle import IdleAfter
 from dsv4prof.sync.read import Read
+from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
 from dsv4prof.trace import vendor
 from dsv4prof.trace.index import RankIndex
 from dsv4prof.trace.vendor import HOST_OP_CATEGORIES, RUNTIME_CATEGORIES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dsv4prof.sync.readings import Reading
 from dsv4prof.sync.context import Context
+from dsv4prof.sync.readings import Reading
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Which operator makes the host read the device, what to call it, and what to do instead.
 
-Keyed by what a trace shows: the chain of cpu_op slices round a read. Sources: ATen 2.6 to 2.13 and measurements on a
-GPU; a CPU run of torch 2.13 shows the same chains, with the exceptions that are named here.
+The catalogue seen from a trace: keyed by the chain of cpu_op slices round a read. A CPU run of torch 2.13 shows the
+same chains as a GPU, with the exceptions that are named here.
 """
 
 from __future__ import annotations
@@ -11,25 +11,32 @@ from typing import Literal
 
 import msgspec
 
+from dsv4prof.sync import catalogue
+
 SCALAR_READ = "aten::_local_scalar_dense"
 UPLOAD = "aten::lift_fresh"
 Certainty = Literal["certain", "likely", "possible"]
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How a read is reported. `certainty` is for CPU runs, where a chain can look the same with and without a read."""
+    """How a read is reported, and the form of the catalogue behind it.
+
+    `certainty` is for CPU runs, where a chain can look the same with and without a read.
+    """
 
     code: str
     what: str
     fix: str
     certainty: Certainty = "certain"
+    form: str = ""
 
 
-_STATIC = "use a form with a static shape (torch.where, a mask, nonzero_static)"
-_MIRROR = "keep the value on the device, or a mirror of it on the host"
-_TRUTH = "torch.where or torch._assert_async instead of Python's truth"
-_SIZE = "use a number known on the host"
-_LINALG = "the _ex form, and check its info later"
+def _as(form: str, what: str = "", certainty: Certainty = "certain") -> Reading:
+    """A form of the catalogue as a reading. `what` stands for several forms that look alike in a trace."""
+    known = catalogue.form(form)
+    assert known.fix is not None
+    return Reading(known.code, what or known.what, known.fix.text, certainty, form)
+
 
 # Operators that read back by themselves: how often, whatever lies below them.
 OWN_READS: dict[str, int] = {
@@ -47,68 +54,66 @@ OWN_READS: dict[str, int] = {
     "aten::_coalesce": 5,
 }
 
-# The outermost of these in a chain names the read.
-_READINGS: dict[str, Reading] = {
-    "aten::repeat_interleave": Reading(
-        "DSV105",
-        "repeat_interleave without output_size",
-        "pass output_size, only if the exact total is known on the host: another value corrupts memory",
-    ),
-    "aten::index": Reading("DSV105", "boolean mask as index", _STATIC),
-    "aten::index_put_": Reading("DSV105", "assignment through a boolean mask", "torch.where"),
-    "aten::_index_put_impl_": Reading("DSV105", "assignment through a boolean mask", "torch.where"),
-    "aten::where": Reading("DSV105", "where with a condition only", _STATIC),
-    "aten::argwhere": Reading("DSV105", "argwhere", _STATIC),
-    "aten::nonzero": Reading("DSV105", "nonzero", _STATIC),
-    "aten::nonzero_numpy": Reading("DSV105", "nonzero(as_tuple=True)", _STATIC),
-    "aten::masked_select": Reading("DSV105", "masked_select", _STATIC),
-    "aten::_unique": Reading("DSV105", "unique", "a static form: sort and compare neighbours"),
-    "aten::_unique2": Reading("DSV105", "unique", "a static form: sort and compare neighbours"),
-    "aten::unique_dim": Reading("DSV105", "unique(dim=)", "a static form: sort and compare neighbours"),
-    "aten::unique_consecutive": Reading("DSV105", "unique_consecutive", "a static form: compare neighbours"),
-    "aten::unique_dim_consecutive": Reading("DSV105", "unique_consecutive(dim=)", "a static form: compare neighbours"),
-    "aten::bincount": Reading("DSV105", "bincount, also with minlength", "zeros(n).scatter_add_"),
-    "aten::one_hot": Reading("DSV105", "one_hot without num_classes", "pass num_classes", "possible"),
-    "aten::_coalesce": Reading("DSV105", "coalesce of a sparse tensor", "coalesce once, outside the step"),
-    "aten::is_nonzero": Reading("DSV107", "truth of a tensor", _TRUTH),
-    "aten::equal": Reading("DSV107", "torch.equal", "compare on the device"),
-    "aten::allclose": Reading("DSV107", "allclose", "compare on the device"),
-    "aten::masked_fill": Reading("DSV101", "masked_fill with a tensor as value", "torch.where"),
-    "aten::masked_fill_": Reading("DSV101", "masked_fill_ with a tensor as value", "torch.where"),
-    "aten::index_fill": Reading("DSV101", "index_fill with a tensor as value", "torch.where"),
-    "aten::index_fill_": Reading("DSV101", "index_fill_ with a tensor as value", "torch.where"),
-    "aten::normal": Reading("DSV101", "normal with a tensor of deviations", "mean + std * randn_like"),
-    "aten::histc": Reading("DSV101", "histc without min and max", "pass min and max"),
-    "aten::_linalg_check_errors": Reading("DSV101", "error check of a linalg function", _LINALG),
-    "aten::arange": Reading("DSV110", "arange up to a device value", _SIZE),
-    "aten::full": Reading("DSV110", "full with a device value", _SIZE),
-    "aten::narrow": Reading("DSV110", "narrow by a device value", _SIZE),
-    "aten::item": Reading("DSV101", "scalar read by .item(), int(), float() or as an index", _MIRROR),
-    "aten::_local_scalar_dense": Reading("DSV101", "scalar read", _MIRROR),
+# The outermost of these in a chain names the read: the form of the catalogue that it is reported as.
+_FORMS: dict[str, str] = {
+    "aten::repeat_interleave": "repeat-interleave-tensor",
+    "aten::index": "mask-index",
+    "aten::index_put_": "mask-assign",
+    "aten::_index_put_impl_": "mask-assign",
+    "aten::where": "where-condition-only",
+    "aten::argwhere": "argwhere",
+    "aten::nonzero": "nonzero",
+    "aten::nonzero_numpy": "nonzero-as-tuple",
+    "aten::masked_select": "masked-select",
+    "aten::_unique": "unique",
+    "aten::_unique2": "unique",
+    "aten::unique_dim": "unique-dim",
+    "aten::unique_consecutive": "unique-consecutive",
+    "aten::unique_dim_consecutive": "unique-dim",
+    "aten::bincount": "bincount",
+    "aten::one_hot": "one-hot-auto",
+    "aten::_coalesce": "coalesce",
+    "aten::is_nonzero": "truth-condition",
+    "aten::equal": "torch-equal",
+    "aten::allclose": "allclose",
+    "aten::masked_fill": "masked-fill-tensor",
+    "aten::masked_fill_": "masked-fill-tensor",
+    "aten::index_fill": "index-fill-tensor",
+    "aten::index_fill_": "index-fill-tensor",
+    "aten::normal": "normal-tensor-std",
+    "aten::histc": "histc-auto-range",
+    "aten::_linalg_check_errors": "linalg-check",
+    "aten::arange": "arange-bound",
+    "aten::full": "factory-size",
+    "aten::narrow": "narrow-bound",
+    "aten::item": "item",
+    "aten::_local_scalar_dense": "item",
 }
+# What a trace cannot tell apart.
+_WORDS = {
+    "aten::is_nonzero": "truth of a tensor",
+    "aten::full": "full with a device value",
+    "aten::item": "scalar read by .item(), int(), float() or as an index",
+    "aten::_local_scalar_dense": "scalar read",
+}
+# On a CPU this operator shows with and without a read.
+_UNSURE = frozenset({"aten::one_hot"})
 
 # On a CPU these show a read that a GPU does not have: the value is a host scalar, or the check stays on the device.
 _NOT_ON_GPU = frozenset({"aten::_assert_async", "aten::linalg_lu_solve", "aten::embedding_renorm_"})
 
-MASK_ASSIGNMENT = Reading("DSV105", "assignment through a boolean mask", "torch.where", "likely")
-LIST_UPLOAD = Reading(
-    "DSV108", "upload from a Python list, if it is meant for the device", "torch.full, or a cached tensor", "possible"
-)
-# Up to torch 2.13; later versions fill.
-ELEMENT_UPLOAD = Reading(
-    "DSV108", "a Python number assigned to an element", "x[i : i + 1] = number, or fill_", "likely"
-)
+MASK_ASSIGNMENT = _as("mask-assign", certainty="likely")
+LIST_UPLOAD = _as("tensor-from-host", "upload from a Python list, if it is meant for the device", "possible")
+ELEMENT_UPLOAD = _as("assign-element-number", certainty="likely")
 
 _COPY_OPS = frozenset({"aten::copy_", "aten::_to_copy", "aten::to", "aten::clone", "aten::contiguous"})
-TO_HOST = Reading("DSV103", "blocking copy to the host", "non_blocking=True into pinned memory; read after an event")
-TO_DEVICE = Reading(
-    "DSV108", "blocking upload from the host", "pinned memory with non_blocking=True, or a cached tensor"
-)
-ALLOCATION = Reading("DSV111", "allocation call that stalls", "allocate before the hot path")
+TO_HOST = _as("cpu-method", "blocking copy to the host")
+TO_DEVICE = _as("to-device", "blocking upload from the host")
+ALLOCATION = _as("allocator-growth", "allocation call that stalls")
 SYNCHRONIZE = {
-    "stream": Reading("DSV106", "wait for a stream", "wait_stream, or wait where the value is used"),
-    "device": Reading("DSV106", "wait for the whole device", "an event, waited for where the value is used"),
-    "event": Reading("DSV106", "wait for an event", "wait as late as possible, where the value is used"),
+    "stream": _as("stream-synchronize"),
+    "device": _as("cuda-synchronize"),
+    "event": _as("event-synchronize"),
 }
 
 
@@ -118,8 +123,9 @@ def reading_of(chain: Sequence[str]) -> Reading | None:
     A plain read inside an operator that is not listed keeps the operator in its name.
     """
     for op in chain:
-        reading = _READINGS.get(op)
-        if reading is not None:
+        form = _FORMS.get(op)
+        if form is not None:
+            reading = _as(form, _WORDS.get(op, ""), "possible" if op in _UNSURE else "certain")
             inside = chain[0] if op != chain[0] and op in ("aten::item", SCALAR_READ) else None
             return msgspec.structs.replace(reading, what=f"{reading.what} inside {inside}") if inside else reading
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import dsv4prof
 from dsv4prof import rules
 from dsv4prof.errors import UsageError
-from dsv4prof.sync import catalogue
+from dsv4prof.sync import readings
 
 PACKAGE = Path(dsv4prof.__file__).parent
 
@@ -23,6 +24,18 @@ def test_a_rule_is_complete(rule: rules.Rule) -> None:
     assert "\n" not in rule.summary
     assert len(rule.doc) > 60
     assert rules.get(rule.code.lower()) is rule
+
+
+@pytest.mark.parametrize("rule", [r for r in rules.all() if r.code[3] in "12"], ids=lambda rule: rule.code)
+def test_a_rule_of_syncs_and_hazards_has_a_file_of_its_own_and_says_everything(rule: rules.Rule) -> None:
+    module = PACKAGE / "rules" / f"{rule.code.lower()}.py"
+    assert rule.code in (ast.get_docstring(ast.parse(module.read_text())) or "")
+    for text in (rule.source, rule.run, rule.trace, rule.bad, rule.good, rule.fix, rule.unsafe):
+        assert text
+    assert rule.bad != rule.good
+    if rule.code != "DSV205":
+        ast.parse(rule.bad)
+        ast.parse(rule.good)
 
 
 def test_codes_and_names_are_unique_and_sorted() -> None:
@@ -38,10 +51,10 @@ def test_every_code_in_the_source_has_a_rule() -> None:
 
 
 def test_every_reading_of_the_catalogue_has_a_rule_of_the_syncs() -> None:
-    ops = (*catalogue.OWN_READS, catalogue.SCALAR_READ)
-    named = [catalogue.reading_of([op]) for op in ops]
-    others = [value for value in vars(catalogue).values() if isinstance(value, catalogue.Reading)]
-    for reading in (*named, *others, *catalogue.SYNCHRONIZE.values()):
+    ops = (*readings.OWN_READS, readings.SCALAR_READ)
+    named = [readings.reading_of([op]) for op in ops]
+    others = [value for value in vars(readings).values() if isinstance(value, readings.Reading)]
+    for reading in (*named, *others, *readings.SYNCHRONIZE.values()):
         assert reading is not None
         assert rules.get(reading.code).code.startswith("DSV1")
         assert reading.fix

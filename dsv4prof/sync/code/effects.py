@@ -26,11 +26,15 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Args(msgspec.Struct, frozen=True):
-    """The arguments of a call. `open` when *args or **kwargs may hold more than is listed."""
+    """The arguments of a call. `open` when *args or **kwargs may hold more than is listed, `hidden` when keywords may.
+
+    `torch.full(shape, 0, **kwargs)` with unknown kwargs is both.
+    """
 
     positional: tuple[Value, ...] = ()
     keywords: dict[str, Value] = {}
     open: bool = False
+    hidden: bool = False
 
     def get(self, index: int, name: str = "") -> Value | None:
         """The argument by position (negative: by name alone) or name; None when it was not given."""

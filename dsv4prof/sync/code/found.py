@@ -23,8 +23,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     0-based UTF-8 offsets as in `ast`. `function` is qualified within its module (`Backend.forward.<locals>.inner`),
     "" at module level. `text` is the expression, unparsed on one line. `level` is certain, likely or possible.
     `conditional`: only on some paths through the function. `loop`: how many loops of the function enclose it.
-    `hot` is the way from a hot root, empty where none reaches it. `facts` is what an automatic fix needs: proven, never a
-    convention.
+    `hot` is the way from a hot root, empty where none reaches it. `facts` is what an automatic fix needs: proven,
+    never a convention.
     """
 
     path: str
@@ -57,7 +57,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was found under a root, in order of path and line."""
+    """Everything that was found under a root, in order of path and line. `paths` are the files that were audited, in
+    the form of `Found.path`: those that were asked for, as far as they could be read."""
 
     root: str
     files: int
@@ -66,3 +67,4 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     found: list[Found]
     problems: list[Problem] = []
     notes: list[str] = []
+    paths: list[str] = []

@@ -26,9 +26,11 @@ MAPPING = 64
 OBJECT = 128
 # A function, class, method or module with the dotted name `ref`.
 CALLABLE = 256
-# torch.device, or a value made from one; `places` says of which memory it speaks.
+# torch.device, or a value made from one; `places` says of which memory it speaks (and of text that names a device).
 DEVICE = 512
 DTYPE = 1024
+# A slice object: `items` are lower, upper and step.
+SLICE = 2048
 
 # Places of a tensor.
 PAGEABLE = 1
@@ -74,9 +76,12 @@ class Why(msgspec.Struct, frozen=True):
 class Value(msgspec.Struct, frozen=True):
     """See the module. Fields that say nothing about `kinds` have their defaults.
 
-    `dtype` is "bool", "int", "float" or "" (not known). `same` names the numbers that a value holds (`lens@12`): a
-    tensor made from a list holds the same. `total` names the numbers whose exact sum a host number is. `params` are the
-    parameters of the function under analysis whose facts (or lack of facts) decided the value.
+    `dtype` is "bool", "uint8", "int", "float" or "" (not known; of a DTYPE the type that it names). `numel` is the
+    number of elements where it is known. `strided`: a view with gaps. `pending`: a host copy made without waiting,
+    and nobody has waited since (the interpreter clears it with `settled`). Of a SEQUENCE `ref` says "list",
+    "tuple", "set", "range" or "". `same` names the numbers that a value holds (`lens@12`): a tensor made from a
+    list holds the same. `total` names the numbers whose exact sum a host number is. `params` are the parameters of
+    the function under analysis whose facts (or lack of facts) decided the value.
     """
 
     kinds: int = UNKNOWN
@@ -92,6 +97,9 @@ class Value(msgspec.Struct, frozen=True):
     total: str = ""
     why: Why | None = None
     params: frozenset[str] = frozenset()
+    numel: int | None = None
+    strided: bool = False
+    pending: bool = False
 
     @property
     def may_be_tensor(self) -> bool:
@@ -110,12 +118,52 @@ ANYTHING = Value()
 NO_PARAMS: frozenset[str] = frozenset()
 
 
+# Text that names a device: "cuda:0" speaks of the memory that torch.device("cuda:0") does.
+_DEVICE_NAMES = {
+    "cpu": PAGEABLE,
+    "meta": PAGEABLE,
+    "cuda": ON_DEVICE,
+    "hip": ON_DEVICE,
+    "npu": ON_DEVICE,
+    "xpu": ON_DEVICE,
+    "musa": ON_DEVICE,
+    "mps": ON_DEVICE,
+    "hpu": ON_DEVICE,
+    "tpu": ON_DEVICE,
+}
+
+
 def constant(value: object) -> Value:
     """A literal: None, bool, int, float, complex, str, bytes."""
+    if value.__class__ is str:
+        places = _DEVICE_NAMES.get(value.partition(":")[0], 0)  # type: ignore[attr-defined]
+        return Value(kinds=HOST, const=value, strength=CERTAIN, places=places)
     return Value(kinds=NONE if value is None else HOST, const=value, strength=CERTAIN)
 
 
 HOST_NUMBER = Value(kinds=HOST, strength=CERTAIN)
+
+
+def sequence(items: tuple[Value, ...], ref: str = "tuple") -> Value:
+    """A tuple, list or set written out, or anything else whose every element is known."""
+    return Value(
+        kinds=SEQUENCE, items=items, element=join_all(list(items)) if items else None, ref=ref, strength=CERTAIN
+    )
+
+
+def sequence_of(element: Value, ref: str = "list", *, same: str = "") -> Value:
+    """A list, tuple, set or generator of unknown length."""
+    return Value(kinds=SEQUENCE, element=element, ref=ref, strength=element.strength, same=same, params=element.params)
+
+
+def mapping_of(element: Value) -> Value:
+    """A dict whose values are `element`."""
+    return Value(kinds=MAPPING, element=element, strength=element.strength, params=element.params)
+
+
+def settled(value: Value) -> Value:
+    """The value after a wait: host copies on the way have arrived."""
+    return msgspec.structs.replace(value, pending=False) if value.pending else value
 
 
 def tensor(
@@ -135,31 +183,36 @@ def tensor(
 
 
 def join(left: Value, right: Value) -> Value:
-    """What holds where either may arrive. The weaker strength counts where both speak of the device.
+    """What holds where either may arrive.
 
     A tensor on the device on one path and a host copy on the other keeps both places and the device's strength: the
-    path with the device is taken at times.
+    path with the device is taken at times. So where both speak of the device, the stronger counts.
     """
-    if left is right or left == right:
+    if left is right or (type(left.const) is type(right.const) and left == right):
         return left
     kinds = left.kinds | right.kinds
     device = [value for value in (left, right) if value.may_be_on_device]
     tensors = [value for value in (left, right) if value.kinds & TENSOR]
+    if len(device) == 2 and right.strength > left.strength:
+        device = [right, left]
     speaking = device or tensors or [left, right]
     return Value(
         kinds=kinds,
         places=left.places | right.places,
-        strength=min(value.strength for value in speaking),
+        strength=speaking[0].strength if device else min(value.strength for value in speaking),
         dtype=_agreed([value.dtype for value in tensors or speaking], ""),
         ndim=_agreed([value.ndim for value in tensors or speaking], None),
         const=left.const if _same_constant(left.const, right.const) else NOTHING,
         element=_joined_elements(left.element, right.element),
-        items=_joined_items(left.items, right.items),
+        items=_joined_items(left, right),
         ref=left.ref if left.ref == right.ref else (left.ref or right.ref if kinds & (OBJECT | CALLABLE) else ""),
         same=left.same if left.same == right.same else "",
         total=left.total if left.total == right.total else "",
         why=speaking[0].why,
         params=left.params | right.params,
+        numel=_agreed([value.numel for value in tensors or speaking], None),
+        strided=left.strided or right.strided,
+        pending=left.pending or right.pending,
     )
 
 
@@ -185,7 +238,12 @@ def _joined_elements(left: Value | None, right: Value | None) -> Value | None:
     return join(left, right) if left is not None and right is not None else left or right
 
 
-def _joined_items(left: tuple[Value, ...] | None, right: tuple[Value, ...] | None) -> tuple[Value, ...] | None:
-    if left is None or right is None or len(left) != len(right):
+def _joined_items(left: Value, right: Value) -> tuple[Value, ...] | None:
+    """Items one by one. Beside None, or a sequence of which nothing is known, those of the other stay."""
+    if left.items is None or right.items is None:
+        known, other = (left, right) if left.items is not None else (right, left)
+        bare = other.element is None or not other.kinds & (SEQUENCE | MAPPING)
+        return known.items if known.items is not None and bare else None
+    if len(left.items) != len(right.items):
         return None
-    return tuple(join(a, b) for a, b in zip(left, right, strict=True))
+    return tuple(join(a, b) for a, b in zip(left.items, right.items, strict=True))

@@ -75,3 +75,39 @@ def test_defaults_satisfy_their_own_rules() -> None:
     for setting in SETTINGS.values():
         if setting.default is not None:
             assert setting.parse(setting.default, "default") == setting.default
+
+
+def test_the_settings_of_one_command_have_a_table_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dsv4prof]\ntp = 4\n[tool.dsv4prof.audit]\nexclude = ["a/*", "b"]\nhot-only = true\nlevel = "certain"\n'
+    )
+    names = ("tp", "audit_exclude", "audit_hot_only", "audit_level")
+    chosen = resolve(names, {"audit_level": "possible"}, env={}, cwd=tmp_path)
+    assert [chosen[name] for name in names] == [4, "a/*,b", True, "possible"]
+    assert chosen.values["audit_level"].source == "--level"
+    assert (
+        resolve(("audit_level",), {}, env={"DSV4PROF_AUDIT_LEVEL": "likely"}, cwd=tmp_path)["audit_level"] == "likely"
+    )
+
+
+def test_options_given_several_times_are_one_list(tmp_path: Path) -> None:
+    assert (
+        resolve(("audit_select",), {"audit_select": ["DSV1", "DSV201,DSV2"]}, env={}, cwd=tmp_path)["audit_select"]
+        == "DSV1,DSV201,DSV2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tool.dsv4prof.audit]\nmirror = ['x']", "unknown key 'mirror' in [tool.dsv4prof.audit]"),
+        ("[tool.dsv4prof]\naudit = 3", "[tool.dsv4prof.audit] is not a table"),
+        ("[tool.dsv4prof.audit]\nlevel = 'sure'", "audit_level = 'sure' is not one of certain, likely, possible"),
+        ("[tool.dsv4prof.audit]\njobs = -1", "audit_jobs = -1 is not at least 0"),
+    ],
+)
+def test_mistakes_in_the_table_of_a_command(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises((UsageError, InputError)) as caught:
+        resolve(("audit_level", "audit_jobs"), {}, env={}, cwd=tmp_path)
+    assert said in caught.value.message

@@ -146,7 +146,7 @@ def test_json_has_the_schema_integers_and_the_data_beside_them() -> None:
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError) as caught:
         render(_report(), "yaml")
-    assert caught.value.hint == "known formats: text, json"
+    assert caught.value.hint == "known formats: text, json, concise, jsonl, sarif, github, markdown, junit"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Auditing again whenever a file changes, and saying only what that changed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from dsv4prof.api.audit_targets import Targets, targets
+from dsv4prof.api.auditing import AuditRequest, audit_code
+from dsv4prof.api.words import plural
+from dsv4prof.model.finding import SourceFinding
+from dsv4prof.model.report import Report, Verdict
+from dsv4prof.sync.code.files import discover
+from dsv4prof.sync.code.options import AuditOptions
+
+_PAUSE_S = 0.5
+
+Stamp = dict[str, tuple[int, int]]
+
+
+def watch(
+    paths: Sequence[str], request: AuditRequest, *, pause: Callable[[], None] = lambda: time.sleep(_PAUSE_S)
+) -> Iterator[Report]:
+    """The report, and then, for ever, one after each change of a file: with the new findings and those that are gone.
+
+    A change is seen by time and size of the audited files, by files that come and by files that go. Raises as
+    `audit_code` for the first report; later ones say what is wrong in a note of an empty report.
+    """
+    where = targets(paths)
+    stamp = stamps(where, request.options)
+    before = audit_code(paths, request)
+    yield before
+    while True:
+        pause()
+        now = stamps(where, request.options)
+        if now == stamp:
+            continue
+        changed = sum(now.get(path) != stamp.get(path) for path in {*now, *stamp})
+        stamp = now
+        after = audit_code(paths, request)
+        yield difference(before, after, changed)
+        before = after
+
+
+def stamps(where: Targets, options: AuditOptions) -> Stamp:
+    """Time and size of every file that an audit would read, by its path."""
+    found: Stamp = {}
+    for part in where.parts:
+        for path in discover(part.root, options):
+            full = part.folder / path
+            try:
+                status = full.stat()
+            except OSError:
+                continue
+            found[str(full)] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def difference(before: Report, after: Report, changed: int) -> Report:
+    """The later report, with only the findings that the earlier one has not, and those that only it has, as fixed."""
+    old, new = _source(before), _source(after)
+    there = Counter(finding.fingerprint for finding in new)
+    known = Counter(finding.fingerprint for finding in old)
+    come = [msgspec.structs.replace(each, status="new") for each in new if not known[each.fingerprint]]
+    gone = [msgspec.structs.replace(each, status="fixed") for each in old if not there[each.fingerprint]]
+    said = (
+        f"{plural(changed, 'file')} changed: {len(come):,} new, {len(gone):,} gone, {len(new) - len(come):,} as before"
+    )
+    return msgspec.structs.replace(
+        after,
+        sections=[],
+        metrics=[],
+        findings=[*come, *gone],
+        notes=[],
+        verdict=Verdict(exit_code=after.verdict.exit_code, summary=said),
+        next_command=None,
+    )
+
+
+def _source(report: Report) -> list[SourceFinding]:
+    return [finding for finding in report.findings if isinstance(finding, SourceFinding)]

@@ -1,0 +1,156 @@
+"""DSV106: the program waits for the device on purpose."""
+
+from __future__ import annotations
+
+from dsv4prof.sync.catalogue.form import Fix, Form
+from dsv4prof.sync.catalogue.shows import Trace, free, waits
+
+_CODE = "DSV106"
+_DEVICE = Trace("wait", "cudaDeviceSynchronize; no warning", "hipDeviceSynchronize (unverified)")
+_EVENT = Trace("wait", "cudaEventSynchronize; no warning", "hipEventSynchronize (unverified)")
+_STREAM = Trace("wait", "cudaStreamSynchronize", "hipStreamSynchronize (unverified)")
+_ORDER = Fix("order streams on the device: wait_event or wait_stream", "caller must prove")
+
+FORMS: tuple[Form, ...] = (
+    waits(
+        _DEVICE,
+        _CODE,
+        "cuda-synchronize",
+        "wait for the whole device",
+        ("torch.cuda.synchronize()", "torch.accelerator.synchronize()"),
+        "always",
+        measured=("cuda_synchronize", "accelerator_synchronize"),
+        fix=Fix("an event, waited for where the value is used", "caller must prove"),
+    ),
+    waits(
+        _EVENT,
+        _CODE,
+        "event-synchronize",
+        "wait for an event",
+        ("event.synchronize()",),
+        "the event is recorded and work before it is not done",
+        measured=("event_synchronize", "blocking_event_sync", "nb_d2h_event_sync"),
+        fix=Fix("wait as late as possible, where the value is used", "caller must prove"),
+    ),
+    waits(
+        _STREAM,
+        _CODE,
+        "stream-synchronize",
+        "wait for a stream",
+        ("stream.synchronize()", "torch.cuda.current_stream().synchronize()"),
+        "work on the stream is not done",
+        measured=("default_stream_synchronize", "stream_synchronize_current", "stream_sync_after_graph"),
+        fix=_ORDER,
+    ),
+    waits(
+        _DEVICE,
+        _CODE,
+        "graph-capture",
+        "capture of a graph",
+        ("with torch.cuda.graph(g)",),
+        "a capture begins with a wait for the device and a garbage collection",
+        mark="measured",
+        measured=("graph_capture",),
+        fix=Fix("capture at start, before the hot path", "changes timing"),
+    ),
+    waits(
+        _STREAM,
+        _CODE,
+        "dist-barrier",
+        "barrier of a device group",
+        ("dist.barrier()",),
+        "the group's backend is NCCL or RCCL; the warning goes to C++ stderr alone",
+        mark="measured",
+        source="ProcessGroupNCCL.cpp: currentStream.synchronize()",
+        measured=("dist_barrier",),
+        fix=Fix("a gloo group for barriers, or none: collectives are ordered already", "caller must prove"),
+    ),
+    waits(
+        _STREAM,
+        _CODE,
+        "dist-blocking-wait",
+        "wait of a collective with blocking wait switched on",
+        ("work.wait()",),
+        "TORCH_NCCL_BLOCKING_WAIT is set",
+        mark="unverified",
+        fix=Fix("leave TORCH_NCCL_BLOCKING_WAIT unset", "changes timing"),
+    ),
+    free(
+        _CODE,
+        "event-query",
+        "a question whether work is done",
+        ("event.query()", "stream.query()"),
+        "answers at once, though Kineto notes a cuda_sync record",
+        measured=("event_query", "stream_query"),
+    ),
+    free(
+        _CODE,
+        "stream-order",
+        "order between streams",
+        (
+            "event.record()",
+            "stream.wait_event(e)",
+            "stream.wait_stream(s)",
+            "t.record_stream(s)",
+            "with torch.cuda.stream(s)",
+        ),
+        "the device waits, not the host",
+        measured=(
+            "event_record",
+            "wait_event",
+            "wait_stream",
+            "record_stream",
+            "stream_ctx",
+            "event_wait_stream",
+            "wait_side_stream_then_use",
+            "event_new_timing",
+            "record_stream_del",
+        ),
+    ),
+    free(
+        _CODE,
+        "graph-replay",
+        "replay of a captured graph",
+        ("graph.replay()",),
+        "launched like a kernel",
+        measured=("graph_replay",),
+    ),
+    free(
+        _CODE,
+        "collective",
+        "a collective over device tensors",
+        ("dist.all_reduce(x)", "dist.all_gather_into_tensor(o, x)", "work.wait()"),
+        "ordered on the stream, unless TORCH_NCCL_BLOCKING_WAIT is set",
+        measured=(
+            "dist_all_reduce",
+            "dist_a2a_host_splits",
+            "dist_all_reduce_async_wait",
+            "dist_all_gather_into",
+            "dist_reduce_scatter",
+            "dist_broadcast",
+            "dist_is_completed",
+            "dist_all_gather_list",
+            "dist_barrier_async",
+        ),
+    ),
+    free(
+        _CODE,
+        "device-facts",
+        "a fact about the device",
+        ("torch.cuda.current_device()", "torch.cuda.get_device_properties(0)", "torch.cuda.memory_allocated()"),
+        "always",
+        measured=(
+            "current_device",
+            "device_props",
+            "manual_seed",
+            "memory_allocated",
+            "memory_summary",
+            "reset_peak_stats",
+            "stream_new",
+            "dist_get_rank",
+            "cuda_set_device",
+            "device_context",
+            "ipc_collect",
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Runs functions on values instead of numbers: once each, along every path, and notes what makes the host wait."""

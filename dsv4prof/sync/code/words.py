@@ -1,0 +1,131 @@
+"""What the text of a function tells cheaply: the names it calls, and whether tensors are likely in it at all."""
+
+from __future__ import annotations
+
+import re
+
+_CALLED = re.compile(r"[A-Za-z_.][\w.]*$")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+# Any of these in a function is reason enough to interpret it.
+_TENSOR_WORDS = frozenset(
+    [
+        "torch",
+        "tensor",
+        "Tensor",
+        "tensors",
+        "item",
+        "tolist",
+        "cpu",
+        "cuda",
+        "numpy",
+        "nonzero",
+        "unique",
+        "argwhere",
+        "masked_select",
+        "bincount",
+        "repeat_interleave",
+        "one_hot",
+        "index_put_",
+        "copy_",
+        "copyto",
+        "fill_",
+        "synchronize",
+        "empty_cache",
+        "pin_memory",
+        "non_blocking",
+        "is_cuda",
+        "seq_lens",
+        "input_ids",
+        "positions",
+        "hidden_states",
+        "logits",
+        "out_cache_loc",
+        "req_pool_indices",
+        "slot_mapping",
+        "block_tables",
+        "block_table",
+        "page_table",
+        "cu_seqlens_q",
+        "cu_seqlens_k",
+        "cu_seqlens",
+        "kv_indptr",
+        "kv_indices",
+        "qo_indptr",
+        "topk_ids",
+        "topk_weights",
+        "token_ids",
+        "next_token_ids",
+        "query_start_loc",
+        "attention_mask",
+        "encoder_lens",
+        "prefix_lens",
+        "extend_seq_lens",
+        "accept_lens",
+        "logprobs",
+        "probs",
+        "device",
+        "jnp",
+        "np",
+        "F",
+        "barrier",
+    ]
+)
+# And one of these makes the statements of a module, or of an `__init__`, worth it: they are many, and run once.
+_WAIT_WORDS = (
+    ".item(",
+    ".tolist(",
+    ".cpu(",
+    ".cuda(",
+    ".to(",
+    ".numpy(",
+    "nonzero",
+    "unique",
+    "argwhere",
+    "masked_select",
+    "bincount",
+    "repeat_interleave",
+    "synchronize",
+    "empty_cache",
+    "pin_memory",
+    "tensor(",
+    "as_tensor",
+    "from_numpy",
+    ".any(",
+    ".all(",
+    "int(torch",
+    ".copy_(",
+)
+_NOT_CALLS = frozenset({"", "print", "len", "int", "float", "str", "bool", "isinstance", "range", "super", "getattr"})
+
+
+def calls(lines: list[str]) -> tuple[str, ...]:
+    """The dotted names before an opening bracket, each once, in order; `.name` where the receiver is an expression.
+
+    The text decides, not the syntax: a walk over all expressions of a large project takes longer than reading it.
+    """
+    found: dict[str, None] = {}
+    for line in lines:
+        if "(" not in line:
+            continue
+        pieces = line.split("(")
+        if "#" in line:
+            pieces = line.partition("#")[0].split("(")
+        pieces.pop()
+        for piece in pieces:
+            match = _CALLED.search(piece[-80:])
+            if match is not None:
+                found[match.group()] = None
+    return tuple(name for name in list(found)[1:] if name not in _NOT_CALLS)
+
+
+def tensors(lines: list[str]) -> bool:
+    """Whether any word speaks of tensors."""
+    text = "\n".join(lines)
+    return "torch" in text or "ensor" in text or not _TENSOR_WORDS.isdisjoint(_WORD.findall(text))
+
+
+def waits(lines: list[str]) -> bool:
+    """Whether any word speaks of a wait."""
+    text = "\n".join(lines)
+    return any(word in text for word in _WAIT_WORDS)
