@@ -59,12 +59,13 @@ def truth_compare(old: str, new: str, *, fail_on_drift: bool = False) -> Report:
     before, after = _pair(old, new)
     drift = compare(before, after)
     sections, notes = _drift_sections(drift, before.meta, after.meta)
+    sentence, status = _drift_sentence(drift, before.meta), _status(drift, fail_on_drift)
     return Report(
         kind="truth-compare",
         provenance=_provenance("truth compare", [old, new]),
         sections=sections,
-        notes=notes,
-        verdict=Verdict(exit_code=_status(drift, fail_on_drift), summary=_drift_sentence(drift, before.meta)),
+        notes=notes if status else [sentence, *notes],
+        verdict=Verdict(exit_code=status, summary=sentence),
         data={"old": _plain(before.meta), "new": _plain(after.meta), "drift": _plain(drift)},
     )
 
@@ -167,8 +168,12 @@ def _measure_report(path: Path, truth: Truth, other: Truth | None, *, fail_on_dr
     wrong = contradictions(truth)
     if wrong:
         sections.append(_contradiction_section(wrong))
-    if failed:
-        sections.append(_table("failed", "Cases that failed", [{"case": r.id, "error": r.error} for r in failed]))
+    known = {row.id for row in other.rows if row.error} if other is not None else set()
+    surprising = [{"case": row.id, "error": row.error} for row in failed if row.id not in known]
+    if surprising:
+        sections.append(_table("failed", "Cases that failed", surprising))
+    if len(failed) > len(surprising):
+        notes.append(f"{plural(len(failed) - len(surprising), 'case')} failed as they did there: they raise an error")
     waiting = sum(row.syncs is True for row in truth.rows)
     summary = f"{plural(len(truth.rows), 'case')} on {truth.meta.device} with torch {truth.meta.torch}: {waiting} wait"
     if drift and other:

@@ -107,6 +107,7 @@ class ModelRunner:
         assert batch.num_requests == 1 and batch.seq_lens_host == batch.extend_lens_host, "trace one whole prompt"
         trace = TraceRecorder()
         streams = self._target(self._step(batch, self.layout.entries), self._pools, trace)
+        # dsv4prof: allow[DSV101] a traced forward, for checks alone
         slot = int(batch.req_slots)
         for index, (ratio, pool) in enumerate(zip(self._ratios, self._pools, strict=True)):
             if pool.attention is not None:

@@ -167,6 +167,7 @@ FORMS: tuple[Form, ...] = (
         "a plan made from device pointers",
         ("wrapper.plan(indptr, indices, last_page_len, ...)", "wrapper.begin_forward(...)"),
         "the index pointers are on the device: the library copies three of them to the host (sglang #27689)",
+        vendors=("cuda",),
         times=3,
         mark="reported",
         event=_COPY,

@@ -84,6 +84,7 @@ FORMS: tuple[Form, ...] = (
         "combinations",
         ("torch.combinations(t)",),
         "t is on the device: it selects by a mask inside",
+        times=2,
         event=("aten::combinations", "aten::masked_select", "aten::nonzero"),
         source=_COUNT,
         measured=("combinations",),

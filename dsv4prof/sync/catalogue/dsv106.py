@@ -49,6 +49,7 @@ FORMS: tuple[Form, ...] = (
         "capture of a graph",
         ("with torch.cuda.graph(g)",),
         "a capture begins with a wait for the device and a garbage collection",
+        times=3,
         mark="measured",
         measured=("graph_capture",),
         fix=Fix("capture at start, before the hot path", "changes timing"),

@@ -11,8 +11,10 @@ from dsv4prof.sync.code.facts import Function, Module
 from dsv4prof.sync.code.gather import blocks
 from dsv4prof.sync.code.options import AuditOptions
 
-# Bytes of source whose syntax is kept; syntax takes about 30 times as much.
-_KEPT = 14_000_000
+# Bytes of source whose syntax is kept from the first reading, and of what was read again later; syntax takes about 30
+# times as much. What was kept stays: everything is asked for in the order in which it came, where the oldest is next.
+_KEPT = 18_000_000
+_AGAIN = 2_000_000
 
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,7 +27,9 @@ class Sources:
         self.root = root
         self.options = options
         self._lines: OrderedDict[str, list[str]] = OrderedDict()
+        self._kept: dict[tuple[str, int], Definition] = {}
         self._functions: OrderedDict[tuple[str, int], tuple[int, Definition | None]] = OrderedDict()
+        self._kept_size = 0
         self._bodies: dict[str, list[ast.stmt]] = {}
         self._size = 0
         self._room = _KEPT // share
@@ -42,10 +46,10 @@ class Sources:
             if node.lineno not in wanted:
                 continue
             size = average * (wanted[node.lineno] - node.lineno + 1)
-            if self._size + size > self._room:
+            if self._kept_size + size > self._room:
                 return
-            self._functions[module.path, node.lineno] = size, node
-            self._size += size
+            self._kept[module.path, node.lineno] = node
+            self._kept_size += size
 
     def lines(self, path: str) -> list[str]:
         """The lines of a file; none of a file that cannot be read."""
@@ -65,6 +69,9 @@ class Sources:
     def function(self, module: Module, function: Function) -> Definition | None:
         """The syntax of a function."""
         key = module.path, function.line
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
         held = self._functions.get(key)
         if held is not None:
             self._functions.move_to_end(key)
@@ -75,7 +82,7 @@ class Sources:
         size = sum(map(len, lines[function.line - 1 : function.end_line]))
         self._functions[key] = size, found
         self._size += size
-        while self._size > self._room and len(self._functions) > 1:
+        while self._size > _AGAIN and len(self._functions) > 1:
             _, (gone, _) = self._functions.popitem(last=False)
             self._size -= gone
         return found

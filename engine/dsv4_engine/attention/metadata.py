@@ -57,6 +57,7 @@ def attach_prefill_meta(
     if exact:
         request = torch.repeat_interleave(requests, extend_lens, output_size=num_tokens)
     else:
+        # dsv4prof: allow[DSV105] the read of sglang #29202, kept to be found; --exact-num-tokens is the fix
         request = torch.repeat_interleave(requests, extend_lens)
     return RowMeta(
         request=request,

@@ -57,6 +57,7 @@ class HyperConnection:
         self._iterations, self._hc_eps, self._rms_eps = config.hc_sinkhorn_iters, config.hc_eps, config.rms_norm_eps
         self._fn = weights.precise(f"{name}_fn")
         self._base = weights.precise(f"{name}_base")
+        # dsv4prof: allow[DSV108] once a checkpoint, while it loads
         sizes = torch.tensor((hc, hc, hc * hc), device=weights.device)
         self._scale = weights.precise(f"{name}_scale").repeat_interleave(sizes, output_size=len(self._base))
 

@@ -64,7 +64,9 @@ class RotaryEmbedding:
 
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         dim = config.qk_rope_head_dim
+        # dsv4prof: allow[DSV108] once a model, while it loads
         self._plain = inverse_frequencies(dim, config.rope_theta, None).to(device)
+        # dsv4prof: allow[DSV108] once a model, while it loads
         self._compressed = inverse_frequencies(dim, config.compress_rope_theta, config.rope_scaling).to(device)
 
     def for_step(self, meta: ForwardMeta) -> StepRotations:

@@ -2,7 +2,7 @@
 
 Read from tokens, because a line that looks like a comment may lie in a string. A comment speaks of the logical line it
 stands in (any of its physical lines; of a compound statement that is the header, not the body), or, alone on its line,
-of the next logical line.
+of the next logical line. `allow-file` speaks of all lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NOQA_MARKS = (b"noqa", b"NOQA", b"NoQA")
 _NOQA_OF_OURS = re.compile(rb"noqa\s*:[^\n]*DSV", re.IGNORECASE)
 _BLANKET = re.compile(rb"noqa(?!\s*:)", re.IGNORECASE)
 _OURS = re.compile(r"dsv4prof:\s*(.*)", re.DOTALL)
-_ALLOW = re.compile(r"allow\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
+_ALLOW = re.compile(r"allow(-file)?\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
+_WHOLE_FILE = (1, 1 << 60)
 _PROTECTS = re.compile(r"protects=(\S*)\s*(.*)", re.DOTALL)
 _VLLM = re.compile(r"gpu-sync-ok\s*:?\s*(.*)", re.DOTALL)
 # The list of a noqa goes on as long as words look like codes; what follows is prose.
@@ -92,7 +93,7 @@ def read_allowances(text: str) -> list[Allowance]:
             if read is None:
                 continue
             # A noqa alone on its line means nothing to any tool.
-            nowhere = alone and read.kind == "noqa"
+            nowhere = (alone and read.kind == "noqa") or read.last
             found.append(read if nowhere else msgspec.structs.replace(read, first=first, last=last))
     return found
 
@@ -138,11 +139,15 @@ def _allow(body: str, text: str, place: dict[str, Any]) -> Allowance:
     if matched is None:
         fault = "is not understood: write allow[DSV105] and a reason"
         return Allowance(kind="allow", fault=fault, text=text, **place)
-    codes = tuple(code.upper() for code in re.split(r"[\s,]+", matched[1].strip()) if code)
-    reason, protects, fault = matched[2].strip(), "", ""
+    codes = tuple(code.upper() for code in re.split(r"[\s,]+", matched[2].strip()) if code)
+    reason, protects, fault = matched[3].strip(), "", ""
+    if matched[1]:
+        place |= dict(zip(("first", "last"), _WHOLE_FILE, strict=True))
     if protected := _PROTECTS.match(reason):
         protects, reason = protected[1], protected[2].strip()
-        fault = "" if protects else "names nothing after protects="
+        fault = "names nothing after protects=" if not protects else ""
+        if matched[1]:
+            fault = "allows a whole file and cannot say what one sync protects"
     wrong = [code for code in codes if not _CODE.fullmatch(code)]
     if not codes:
         fault = "names no rule: write allow[DSV105] and a reason"

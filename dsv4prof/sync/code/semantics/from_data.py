@@ -53,16 +53,17 @@ def _upload(data: Value, target: Value, form: str, args: Args, aliases: bool) ->
         # Nothing is known of the data: torch.tensor is called with lists and numbers, as_tensor with anything.
         level = POSSIBLE if aliases else LIKELY
         reason = "the data is not known to be on the device"
-    holds = "list" if form == forms.TENSOR_FROM_HOST and data.kinds in (HOST, SEQUENCE) and _host_only(data) else ""
-    facts = {"list": "fill"} if holds and (data.kinds == HOST or data.ref in ("fill", "list", "tuple")) else {}
+    fills = form == forms.TENSOR_FROM_HOST and "device" in args.keywords and _host_only(data)
+    facts = {"list": "fill"} if fills and (data.kinds == HOST or data.ref in ("fill", "list", "tuple")) else {}
     return (
         Effect(form, min(level, target.strength), reason, target.why, params=data.params | target.params, facts=facts),
     )
 
 
 def _host_only(data: Value) -> bool:
-    if data.kinds == HOST:
-        return True
+    """Whether it is a number, or a list of numbers, of the host and nothing else."""
+    if data.kinds != SEQUENCE:
+        return data.kinds == HOST
     items = data.items if data.items is not None else ((data.element,) if data.element is not None else ())
     return bool(items) and all(item.kinds == HOST for item in items)
 

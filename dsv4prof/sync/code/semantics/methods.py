@@ -9,6 +9,7 @@ from dsv4prof.sync.code.semantics import forms
 from dsv4prof.sync.code.semantics.arrays import array_method
 from dsv4prof.sync.code.semantics.builtin import BUILTINS
 from dsv4prof.sync.code.semantics.indexing import contents, subscript
+from dsv4prof.sync.code.semantics.listed import listed
 from dsv4prof.sync.code.semantics.operations import ANYBODYS, OPERATIONS, SHARED, operate
 from dsv4prof.sync.code.semantics.operators import compare
 from dsv4prof.sync.code.semantics.reads import format_value
@@ -42,6 +43,8 @@ from dsv4prof.sync.code.values import (
     sequence_of,
 )
 
+_MODULE_ITSELF = listed("eval train requires_grad_ half float double bfloat16 apply type share_memory")
+
 
 def method(receiver: Value, name: str, args: Args) -> Outcome | None:
     """`receiver.name(...)`; None when nothing is known of it."""
@@ -51,8 +54,11 @@ def method(receiver: Value, name: str, args: Args) -> Outcome | None:
             return _by_convention(receiver, name, args)
         return operate(name, receiver, args) if name != "__getitem__" else subscript(receiver, args.positional[0])
     if kinds & OBJECT:
-        if name in ("to", "cuda", "cpu") and receiver.ref.startswith("torch.nn."):
-            return OPERATIONS[name](receiver, args)
+        if receiver.ref.startswith("torch.nn."):
+            if name in ("to", "cuda", "cpu"):
+                return OPERATIONS[name](receiver, args)
+            if name in _MODULE_ITSELF:
+                return Outcome(receiver)
         return object_method(receiver.ref, name, args) or _of_unknown_object(receiver, name, args)
     if kinds & (SEQUENCE | MAPPING):
         return _container(receiver, name, args)

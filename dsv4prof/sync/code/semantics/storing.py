@@ -143,7 +143,7 @@ def _element(receiver: Value, parts: Index, value: Value) -> tuple[Effect, ...]:
             "a number that is written to one element, if the tensor has no more dimensions, is copied to the device"
         )
     plain = receiver.kinds == TENSOR and value.kinds == HOST and not parts.zero_dim
-    facts = {"receiver": "tensor"} if plain and receiver.strength == CERTAIN and receiver.ndim == count else {}
+    facts = {"receiver": "tensor"} if plain and receiver.strength == CERTAIN else {}
     return (effect(forms.ASSIGN_ELEMENT_NUMBER, receiver, reason, level=level, others=(value,), facts=facts),)
 
 

@@ -30,20 +30,29 @@ def pin(t):
 
 
 """
-# Where source cannot say what was measured.
-ELSE = {
+# Where the moment decides, and source cannot say what was measured.
+MOMENT = {
     "item_on_other_stream": "the call waits, for a side stream that happens to be idle",
-    "empty_cache_nothing": "whether the allocator has cached blocks is not in the source",
-    "empty_cache_something": "whether the allocator has cached blocks is not in the source",
-    "allocator_retry": "whether memory is short is not in the source",
     "stream_synchronize_side": "the call waits, for a stream that happens to be idle",
-    "max_star_t": "a call with starred arguments is not unpacked",
-    "upload_pageable_nb_1m_x16": "how much the driver has staged already is not in the source",
-    "upload_pageable_nb_64k_x1000": "how much the driver has staged already is not in the source",
-    "grad_scaler_fused": "a fused optimizer takes the flag on the device",
-    "adamw_lr_cuda_noncapturable": "optimizers are not followed",
-    "segment_reduce": "has no form yet",
+    "empty_cache_something": "whether the allocator has cached blocks",
+    "allocator_retry": "whether memory is short",
+    "upload_pageable_nb_1m_x4": "how much the driver has staged already",
+    "upload_pageable_nb_1m_x8": "how much the driver has staged already",
+    "upload_pageable_nb_1m_x16": "how much the driver has staged already",
+    "upload_pageable_nb_64k_x64": "how much the driver has staged already",
+    "upload_pageable_nb_64k_x256": "how much the driver has staged already",
+    "upload_pageable_nb_64k_x1000": "how much the driver has staged already",
+    "launch_queue_2000": "how many kernels are queued already",
 }
+# What the detector does not follow.
+NOT_FOLLOWED = {
+    "max_star_t": "a call with starred arguments is not unpacked",
+    "match_value": "the interpreter's patterns",
+    "pinned_cols_to_dev_nb_8m": "shapes of more than one dimension are not followed, so neither is the size of columns",
+    "load_state_dict_pageable": "state dicts are not followed",
+    "dataclass_repr": "the text of an object that holds a tensor",
+}
+ELSE = MOMENT | NOT_FOLLOWED
 AGREEMENT = 0.98
 
 
@@ -84,5 +93,6 @@ def test_source_says_what_was_measured(path: Path, tmp_path: Path) -> None:
         if bool(forms) != row.syncs:
             wrong[row.id] = f"measured {row.syncs}, source says {forms}: {row.call}"
     unexplained = {name: text for name, text in wrong.items() if name not in ELSE}
-    assert len(wrong) <= (1 - AGREEMENT) * len(rows), wrong
+    sayable = [row for row in rows if row.id not in MOMENT]
+    assert len(wrong.keys() - MOMENT) <= (1 - AGREEMENT) * len(sayable), wrong
     assert unexplained == {}

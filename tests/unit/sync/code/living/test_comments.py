@@ -56,6 +56,15 @@ def test_the_header_of_a_compound_statement_is_not_its_body() -> None:
     assert (remark.first, remark.last) == (2, 2)
 
 
+def test_a_remark_for_the_file_speaks_of_every_line_and_of_its_codes_alone() -> None:
+    remark = one("import a\n\nx = 1  # dsv4prof: allow-file[DSV101] compares results offline\n")
+    assert remark.covers("DSV101", 1)
+    assert remark.covers("DSV101", 999_999)
+    assert not remark.covers("DSV102", 1)
+    assert not one("# dsv4prof: allow-file[DSV101]\nx = 1\n").covers("DSV101", 2)
+    assert "whole file" in one("# dsv4prof: allow-file[DSV101] protects=rows reason\nx = 1\n").fault
+
+
 def test_a_remark_on_def_covers_no_function() -> None:
     remark = one("def f(x):  # dsv4prof: allow[DSV101] all of it\n    return x.item()\n")
     assert not remark.covers("DSV101", 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsv4prof.sync.code.semantics import call, named
+from dsv4prof.sync.code.effects import Args
+from dsv4prof.sync.code.semantics import attribute, call, method, named
 from dsv4prof.sync.code.values import (
     ARRAY,
     CALLABLE,
@@ -28,6 +29,8 @@ def sized(count: int) -> Value:
 
 
 INT = Value(kinds=CALLABLE, ref="int")
+ON_DEVICE_LIST = sequence((KNOWN["x"],), "list")
+HOST_LIST = sequence((KNOWN["cpu"],), "list")
 PAIR = sequence((KNOWN["t"], KNOWN["t"]), "list")
 
 
@@ -92,7 +95,21 @@ PAIR = sequence((KNOWN["t"], KNOWN["t"]), "list")
         ("torch.distributed.all_gather_object", ("list", "n"), {}, ["dist-object-collective"]),
         ("torch.distributions.Categorical", (), {"probs": "m"}, ["distribution-validation"]),
         ("torch.ops.aten.nonzero.default", ("mask",), {}, ["nonzero"]),
+        ("torch.segment_reduce", ("x", "sum"), {"lengths": "index"}, ["segment-reduce-check"]),
+        (
+            "torch._foreach_copy_",
+            (ON_DEVICE_LIST, HOST_LIST),
+            {},
+            ["copy-from-host"],
+        ),
+        ("torch.cuda.graph", ("unknown",), {}, ["graph-capture"]),
+        ("torch.cumsum", ("m", "t"), {}, ["count-parameter"]),
+        ("bytearray", ("t",), {}, ["operator-index"]),
         # Look-alikes.
+        ("torch.segment_reduce", ("x", "sum"), {"lengths": "index", "unsafe": True}, []),
+        ("torch._foreach_copy_", (ON_DEVICE_LIST, ON_DEVICE_LIST), {}, []),
+        ("torch.distributed.barrier", (), {"async_op": True}, []),
+        ("slice", ("t",), {}, []),
         ("int", ("n",), {}, []),
         ("int", ("unknown",), {}, []),
         ("len", ("x",), {}, []),
@@ -232,10 +249,36 @@ def test_dimensions_and_types() -> None:
         assert outcome is not None and (outcome.value.ndim, outcome.value.dtype) == (ndim, dtype), dotted
 
 
+def test_a_device_may_hide_among_keywords() -> None:
+    hidden = call("torch.zeros", Args((KNOWN["n"],), open=True, hidden=True))
+    starred = call("torch.zeros", Args((), open=True))
+    assert hidden is not None and hidden.value.places == ON_DEVICE
+    assert starred is not None and starred.value.places == PAGEABLE
+
+
+def test_a_parameter_of_a_module_moves_with_it_unless_it_was_made_on_purpose_on_the_host() -> None:
+    plain = call("torch.zeros", arguments("n"))
+    chosen = call("torch.zeros", arguments("n", device="host"))
+    assert plain is not None and chosen is not None
+    moved, stays = (call("torch.nn.Parameter", arguments(made.value)) for made in (plain, chosen))
+    assert moved is not None and (moved.value.places, moved.value.strength) == (ON_DEVICE, LIKELY)
+    assert stays is not None and stays.value.places == PAGEABLE
+
+
+def test_an_optimizer_reads_a_rate_on_the_device() -> None:
+    slow = call("torch.optim.AdamW", arguments("unknown", lr="t"))
+    fused = call("torch.optim.AdamW", arguments("unknown", lr="t", fused=True))
+    usual = call("torch.optim.AdamW", arguments("unknown", lr="n"))
+    for made, forms in ((slow, ["optimizer-step-device-lr"]), (fused, []), (usual, [])):
+        assert made is not None
+        assert told(method(made.value, "step", arguments())) == forms
+
+
 def test_a_pair_is_a_pair() -> None:
     for dotted in ("torch.max", "torch.topk", "torch.sort", "torch.kthvalue"):
         outcome = call(dotted, arguments("m", 1))
         assert outcome is not None and outcome.value.items is not None and len(outcome.value.items) == 2, dotted
+        assert attribute(outcome.value, "indices") == outcome.value.items[1]
 
 
 def test_a_list_of_numbers_may_be_filled_in_instead() -> None:
