@@ -47,7 +47,7 @@ class HotPaths:
 
     def cold(self, module: Module, function: str) -> bool:
         """Whether the function's name says that no step calls it."""
-        return self._cold(f"{module.name}:{function.partition('.<locals>')[0]}") is not None
+        return self._cold(f"{module.name}:{function.partition('.<locals>')[0]}")
 
     def _walk(self) -> None:
         queue: deque[str] = deque()
@@ -167,7 +167,29 @@ class HotPaths:
         return ref if ":" in ref else ""
 
 
-def _matcher(globs: tuple[str, ...]) -> Callable[[str], object]:
+def _matcher(globs: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether any glob hits a reference. Most speak of the last name alone, which is asked once a name."""
+    plain = [glob.removeprefix("*:") for glob in globs if glob.startswith("*:")]
+    other = [glob for glob in globs if not glob.startswith("*:")]
+    by_name = [glob for glob in plain if "." not in glob.removeprefix("*.")]
+    whole = _compiled([*other, *(f"*:{glob}" for glob in plain if glob not in by_name)])
+    methods = _compiled([glob.removeprefix("*.") for glob in by_name if glob.startswith("*")])
+    functions = _compiled([glob for glob in by_name if not glob.startswith("*.")])
+    known: dict[tuple[str, bool], bool] = {}
+
+    def hits(ref: str) -> bool:
+        qualname = ref.partition(":")[2]
+        owner, _, name = qualname.rpartition(".")
+        key = name, bool(owner)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = bool((methods if owner else functions)(name))
+        return found or bool(whole(ref))
+
+    return hits
+
+
+def _compiled(globs: list[str]) -> Callable[[str], object]:
     if not globs:
         return lambda text: None
     return re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match

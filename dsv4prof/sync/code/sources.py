@@ -51,6 +51,13 @@ class Sources:
             self._kept[module.path, node.lineno] = node
             self._kept_size += size
 
+    def drop(self) -> None:
+        """Forgets all syntax: the largest thing that an audit holds."""
+        self._kept.clear()
+        self._bodies.clear()
+        self._functions.clear()
+        self._lines.clear()
+
     def lines(self, path: str) -> list[str]:
         """The lines of a file; none of a file that cannot be read."""
         known = self._lines.get(path)

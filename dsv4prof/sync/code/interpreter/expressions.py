@@ -81,7 +81,7 @@ def _name(run: Run, node: ast.Name, env: Environment) -> Value:
 
 
 def _attribute(run: Run, node: ast.Attribute, env: Environment) -> Value:
-    chain = chain_of(node)
+    chain = chain_of(node) if run.heads or run.proven else ""
     if chain:
         known = env.get(chain)
         if known is not None:

@@ -17,7 +17,7 @@ from dsv4prof.sync.code.values import NONE, NOTHING, ON_DEVICE, UNKNOWN, Value
 Sides = tuple[Environment | None, Environment | None]
 
 # Switches by which serving code asks for its platform.
-_TESTS = frozenset({ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call})
+_TELLING = frozenset({ast.Is, ast.IsNot, ast.In, ast.NotIn})
 _HOST_SWITCHES = frozenset({"is_cpu", "_is_cpu", "is_cpu_only", "use_cpu", "_use_cpu", "cpu_only"})
 _DEVICE_SWITCHES = frozenset({"is_cuda", "_is_cuda", "is_cuda_alike", "_is_cuda_alike", "torch.cuda.is_available"})
 _DEVICE_TYPES = frozenset({"cuda", "hip", "gpu", "xpu", "npu", "musa"})
@@ -249,16 +249,32 @@ def _kinds(run: Run, node: ast.expr, kinds: int, ref: str, env: Environment) -> 
 
 def remember(run: Run, name: str, node: ast.expr, env: Environment) -> None:
     """`name = node` where node is a test: a later `if name` tells what the test told."""
-    if node.__class__ not in _TESTS:
-        return
-    if isinstance(node, ast.Call) and chain_of(node.func).rpartition(".")[2] not in ("isinstance", "is_tensor", "bool"):
-        return
-    if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
+    if not _tells(node):
         return
     seen = {part: env.get(part) for part in names_in(node)}
     if name not in seen:
         env[TEST + name] = (node, seen)
         run.tests = True
+
+
+def _tells(node: ast.expr) -> bool:
+    """Whether the outcome of a test can tell anything about a value."""
+    kind = node.__class__
+    if kind is ast.Compare:
+        assert isinstance(node, ast.Compare)
+        right = node.comparators[0]
+        told = isinstance(right, ast.Constant | ast.Tuple | ast.Set | ast.List | ast.Call | ast.Name)
+        return told and (node.ops[0].__class__ in _TELLING or isinstance(node.left, ast.Attribute))
+    if kind is ast.BoolOp:
+        assert isinstance(node, ast.BoolOp)
+        return any(_tells(part) or part.__class__ in (ast.Name, ast.Attribute) for part in node.values)
+    if kind is ast.UnaryOp:
+        assert isinstance(node, ast.UnaryOp)
+        return isinstance(node.op, ast.Not) and _tells(node.operand)
+    if kind is ast.Call:
+        assert isinstance(node, ast.Call)
+        return chain_of(node.func).rpartition(".")[2] in ("isinstance", "is_tensor", "bool")
+    return kind is ast.Attribute and node.attr in ("is_cuda", "is_cpu")  # type: ignore[attr-defined]
 
 
 def _with(run: Run, env: Environment, key: str, value: object) -> Environment:

@@ -112,8 +112,7 @@ def _written(run: Run, node: ast.Call, value: Value, env: Environment) -> None:
 def _call(run: Run, node: ast.Call, env: Environment) -> Value:
     func = node.func
     if isinstance(func, ast.Attribute):
-        chain = chain_of(func)
-        known = env.get(chain) if chain else None
+        known = env.get(chain_of(func)) if run.heads else None
         if known is None:
             base = evaluate(run, func.value, env)
             if base.kinds & CALLABLE and base.ref and not base.ref.startswith("local:"):
@@ -290,6 +289,7 @@ def _setattr(run: Run, node: ast.Call, env: Environment) -> Value:
     chain = chain_of(node.args[0]) if node.args else ""
     if isinstance(name, str) and chain:
         env[f"{chain}.{name}"] = args.positional[2]
+        run.heads.add(chain.partition(".")[0])
     return values.constant(None)
 
 
