@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,12 @@ from dsv4prof.api.audit_running import joined, rebased
 from dsv4prof.api.audit_targets import Part, Targets, decode
 from dsv4prof.api.words import plural
 from dsv4prof.model.finding import Severity
-from dsv4prof.sync.code.changes.compare import Change, Protected, compare
+from dsv4prof.sync.code.changes.compare import Change, Protected, compare, lines_of_interest
 from dsv4prof.sync.code.changes.git import ChangedFile, ChangeSet, changes_since
+from dsv4prof.sync.code.files import discover
 from dsv4prof.sync.code.found import Audit, Found
 from dsv4prof.sync.code.living.comments import read_allowances, worth_reading
+from dsv4prof.sync.code.living.suppressions import sort_out
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.values import LEVELS
 
@@ -51,13 +54,23 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
     changes: list[Change] = []
     touched: dict[str, list[tuple[int, int]]] = {}
     files = 0
+    said: list[str] = []
     for part in targets.parts:
         change_set = _limited(changes_since(part.folder, revision), part)
         files += len(change_set.files)
+        said += change_set.notes
         if not change_set.files:
             continue
         new, old = _both(part, change_set, options)
-        found = compare(change_set, old, new, protected=_protected(change_set), read=_reader(part.folder))
+        found = compare(
+            change_set,
+            old,
+            new,
+            protected=_protected(change_set),
+            exposed=_exposed(part.folder, change_set, old, new),
+            read=_reader(part.folder),
+            paths=partial(discover, part.root, options),
+        )
         audits.append(rebased(new, part, targets))
         changes += _rebased(found, new, audits[-1], part, targets)
         ranges = {file.path: file.lines for file in change_set.files}
@@ -69,23 +82,29 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
         status=[kinds.get(id(found), UNTOUCHED) for found in audit.found],
         gone=[_gone(change) for change in changes if change.status in ("fixed", "removed")],
         touched=touched,
-        notes=[f"{plural(files, 'changed Python file')} since {revision}"],
+        notes=[f"{plural(files, 'changed Python file')} since {revision}", *dict.fromkeys(said)],
     )
 
 
 def _both(part: Part, changes: ChangeSet, options: AuditOptions) -> tuple[Audit, Audit]:
-    """The audit of the files as they are, and as they were."""
-    from dsv4prof.sync.code.audit import audit
+    """The audit of the touched functions as they are, and as they were."""
+    from dsv4prof.sync.code.audit import versions
 
-    now = [part.folder / file.path for file in changes.files if file.after is not None]
-    before: dict[str, bytes | None] = {file.path: None for file in changes.files if file.before is None}
-    before |= {file.path: None for file in changes.files if file.path != file.old_path}
-    before |= {file.old_path: file.before for file in changes.files if file.before is not None}
-    then = [part.folder / path for path, content in before.items() if content is not None]
-    nothing = Audit(root=str(part.root), files=0, lines=0, functions=0, found=[])
-    new = audit(part.root, msgspec.structs.replace(options, paths=tuple(now))) if now else nothing
-    old = audit(part.root, msgspec.structs.replace(options, paths=tuple(then), sources=before)) if then else nothing
-    return new, old
+    sources: dict[str, bytes | None] = {file.path: None for file in changes.files}
+    sources |= {file.old_path: file.before for file in changes.files if file.before is not None}
+    interest = {file.path: lines_of_interest(file) for file in changes.files}
+    now = msgspec.structs.replace(
+        options,
+        paths=tuple(part.folder / file.path for file in changes.files if file.after is not None),
+        lines={file.path: interest[file.path][1] for file in changes.files},
+    )
+    before = msgspec.structs.replace(
+        options,
+        paths=tuple(part.folder / file.old_path for file in changes.files if file.before is not None),
+        lines={file.old_path: interest[file.path][0] for file in changes.files},
+        sources=sources,
+    )
+    return versions(part.root, now, before)
 
 
 def _rebased(changes: Sequence[Change], new: Audit, moved: Audit, part: Part, targets: Targets) -> list[Change]:
@@ -120,6 +139,14 @@ def _protected(changes: ChangeSet) -> Iterable[Protected]:
         for remark in read_allowances(text):
             if remark.protects and not remark.fault:
                 yield Protected(file.old_path, remark.first, remark.last, remark.codes, remark.protects, remark.reason)
+
+
+def _exposed(folder: Path, changes: ChangeSet, old: Audit, new: Audit) -> Callable[[Found, Found], bool]:
+    """Whether a remark allowed the first of two findings, and none allows the second."""
+    before = {file.old_path: file.before for file in changes.files}
+    was = {id(each.found) for each in sort_out(old.found, old.paths, before.get).suppressed}
+    now = {id(each.found) for each in sort_out(new.found, new.paths, _reader(folder)).suppressed}
+    return lambda earlier, later: id(earlier) in was and id(later) not in now
 
 
 def _reader(folder: Path) -> Callable[[str], bytes | None]:

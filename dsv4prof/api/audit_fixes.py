@@ -10,33 +10,38 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dsv4prof.api.audit_targets import Targets
-from dsv4prof.errors import OutputError
+from dsv4prof.errors import InputError, OutputError
 from dsv4prof.model.finding import SourceEdit
 from dsv4prof.recorder.atomic import atomic_path
 from dsv4prof.sync.code.fixes.apply import FixedFile, fix, fixable
 from dsv4prof.sync.code.found import Found
 
 
-def plan_fixes(where: Targets, found: Iterable[Found]) -> list[FixedFile]:
-    """The files that would change, in order of path; nothing is written.
+def plan_fixes(where: Targets, found: Iterable[Found]) -> tuple[list[FixedFile], list[str]]:
+    """The files that would change, in order of path, and a sentence for each that cannot be; nothing is written.
 
-    Raises MissingExtraError without libcst where there is something to fix, InputError for a file that cannot be read.
+    Raises MissingExtraError without libcst where there is something to fix.
     """
     by_path: dict[str, list[Found]] = defaultdict(list)
     for item in found:
         if fixable(item):
             by_path[item.path].append(item)
     planned = []
+    notes = []
     for path, items in sorted(by_path.items()):
         try:
             content = (where.root / path).read_bytes()
         except OSError:
             # The audit itself has reported it.
             continue
-        fixed = fix(path, content, items)
+        try:
+            fixed = fix(path, content, items)
+        except InputError as error:
+            notes.append(error.message)
+            continue
         if fixed.edits and _parses(fixed.content):
             planned.append(fixed)
-    return planned
+    return planned, notes
 
 
 def edits_of(fixed: Sequence[FixedFile], where: Targets) -> dict[int, SourceEdit]:

@@ -58,7 +58,8 @@ def checked(audit: Audit, targets: Targets) -> Audit:
 def problem_line(problem: Problem, targets: Targets) -> str:
     """`pkg/mod.py:3: it is Python 2`."""
     place = targets.shown(problem.path) + (f":{problem.line}" if problem.line else "")
-    return f"{place}: {problem.message}"
+    # A name may hold a newline, and a line says one thing.
+    return "".join(c if c.isprintable() else "?" for c in f"{place}: {problem.message}")
 
 
 def rebased(audit: Audit, part: Part, targets: Targets) -> Audit:

@@ -18,6 +18,7 @@ from dsv4prof.sync.code.options import AuditOptions
 
 # A sync that a change took away without a proof that nothing needed it.
 _REMOVED = "DSV205"
+_TAKEN = ("fixed", "removed")
 
 
 class Audited(msgspec.Struct, kw_only=True):
@@ -87,11 +88,15 @@ def _keep_changes(audited: Audited, compared: Compared, revision: str) -> None:
 
 
 def compare_with(audited: Audited, baseline: baselines.Baseline) -> None:
-    """Leave only what the baseline does not hold; tell what is gone from the code."""
-    comparison = baselines.compare(audited.findings, baseline)
+    """Leave only what the baseline does not hold; tell what is gone from the code.
+
+    What a change took away stays: no baseline holds what is not there.
+    """
+    taken = [finding for finding in audited.findings if finding.status in _TAKEN]
+    comparison = baselines.compare([each for each in audited.findings if each.status not in _TAKEN], baseline)
     status = [finding.status for finding in comparison.findings]
     audited.known += [finding for finding in comparison.findings if finding.status != "new"]
-    audited.findings = [finding for finding in comparison.findings if finding.status == "new"]
+    audited.findings = [*(finding for finding in comparison.findings if finding.status == "new"), *taken]
     looked_at = frozenset(audited.audit.paths)
     gone = [entry for entry in comparison.gone if _was_audited(audited, entry, looked_at)]
     number = {word: status.count(word) for word in ("new", "unchanged", "moved")}

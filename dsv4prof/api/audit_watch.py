@@ -11,6 +11,7 @@ import msgspec
 from dsv4prof.api.audit_targets import Targets, targets
 from dsv4prof.api.auditing import AuditRequest, audit_code
 from dsv4prof.api.words import plural
+from dsv4prof.errors import Dsv4profError
 from dsv4prof.model.finding import SourceFinding
 from dsv4prof.model.report import Report, Verdict
 from dsv4prof.sync.code.files import discover
@@ -40,9 +41,29 @@ def watch(
             continue
         changed = sum(now.get(path) != stamp.get(path) for path in {*now, *stamp})
         stamp = now
-        after = audit_code(paths, request)
+        try:
+            after = carried(before, audit_code(paths, request))
+        except Dsv4profError as error:
+            # The last file has gone, a baseline is being edited: the next change may mend it.
+            yield _nothing(before, changed, error)
+            continue
         yield difference(before, after, changed)
         before = after
+
+
+def carried(before: Report, after: Report) -> Report:
+    """The later report with what the earlier one says of files that cannot be read at the moment: somebody types."""
+    broken = {problem["path"] for problem in after.data["problems"]}
+    kept = [finding for finding in _source(before) if finding.path in broken]
+    return msgspec.structs.replace(after, findings=[*after.findings, *kept])
+
+
+def _nothing(before: Report, changed: int, error: Dsv4profError) -> Report:
+    said = f"{plural(changed, 'file')} changed: {error.message}"
+    empty = Verdict(exit_code=0, summary=said)
+    return msgspec.structs.replace(
+        before, checks=[], sections=[], metrics=[], findings=[], notes=[], verdict=empty, next_command=None
+    )
 
 
 def stamps(where: Targets, options: AuditOptions) -> Stamp:

@@ -3,6 +3,7 @@ labels where they are given."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,8 @@ from dsv4prof.sync.code.found import Found
 from dsv4prof.sync.code.living.labels import Outcome, judge, read_labels
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.values import LEVELS
+
+_VERSION = re.compile(r"\d+(\.\d+)*")
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +74,7 @@ def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -
     Raises InputError where nothing can be audited or a file given is damaged, UsageError for an impossible request,
     OutputError where a baseline or a fix may not be written, MissingExtraError for a fix without libcst.
     """
-    request = request or AuditRequest()
+    request = _sound(request)
     view = request.view()
     sites = read_labels(request.labels) if request.labels else None
     known = baselines.read_baseline(request.baseline) if request.baseline else None
@@ -96,6 +99,19 @@ def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -
     return _report(audited, everything, outcome, view, request, list(paths))
 
 
+def _sound(request: AuditRequest | None) -> AuditRequest:
+    """With torch's version as numbers alone: `torch.__version__` says more. Raises UsageError for what is none."""
+    request = request or AuditRequest()
+    given = request.options.torch_version
+    if not given:
+        return request
+    numbers = _VERSION.match(given)
+    if numbers is None:
+        raise UsageError(f"{given!r} is no version of torch", hint="such as 2.9 or 2.13.0")
+    options = msgspec.structs.replace(request.options, torch_version=numbers[0])
+    return msgspec.structs.replace(request, options=options)
+
+
 def cache_folder() -> Path:
     """Where what was read of unchanged files is kept for this user."""
     from platformdirs import user_cache_path
@@ -107,16 +123,20 @@ def preview_fixes(paths: Sequence[str] = (), request: AuditRequest | None = None
     """What `fix` would write, as one unified diff, and notes; nothing is written. Raises as `audit_code`."""
     from dsv4prof.api.audit_fixes import diff_of
 
-    request = request or AuditRequest()
+    request = _sound(request)
     audited = look(targets(paths), request.options, request.diff)
-    planned = _planned(audited, request.view())
+    planned, notes = _planned(audited, request.view())
     number = sum(len(file.edits) for file in planned)
     note = f"{plural(number, 'finding')} in {plural(len(planned), 'file')} can be fixed"
     problems = [problem_line(problem, audited.where) for problem in audited.audit.problems]
-    return diff_of(planned, audited.where), [*problems, note if number else "nothing can be fixed automatically"]
+    return diff_of(planned, audited.where), [
+        *problems,
+        *notes,
+        note if number else "nothing can be fixed automatically",
+    ]
 
 
-def _planned(audited: Audited, view: View) -> list[FixedFile]:
+def _planned(audited: Audited, view: View) -> tuple[list[FixedFile], list[str]]:
     from dsv4prof.api.audit_fixes import plan_fixes
 
     return plan_fixes(audited.where, [found for finding, found in _there(audited) if view.asks_for(finding)])
@@ -132,13 +152,15 @@ def _fixed(audited: Audited, view: View, request: AuditRequest) -> Audited:
     """The files are mended, and looked at again."""
     from dsv4prof.api.audit_fixes import write_fixes
 
-    planned = _planned(audited, view)
+    planned, notes = _planned(audited, view)
     if not planned:
+        audited.notes += notes
         audited.notes.append("nothing could be fixed automatically")
         return audited
     write_fixes(planned, audited.where)
     again = look(audited.where, request.options, request.diff)
     number = sum(len(file.edits) for file in planned)
+    again.notes += notes
     again.notes.append(f"fixed {plural(number, 'finding')} in {plural(len(planned), 'file')}")
     return again
 
@@ -149,10 +171,11 @@ def _add_edits(audited: Audited) -> None:
 
     there = _there(audited)
     try:
-        planned = plan_fixes(audited.where, [found for _, found in there])
+        planned, notes = plan_fixes(audited.where, [found for _, found in there])
     except MissingExtraError as error:
         audited.notes.append(f"without the text of fixes: {error.message}")
         return
+    audited.notes += notes
     edits = edits_of(planned, audited.where)
     texts = {finding.fingerprint: edits[id(found)] for finding, found in there if id(found) in edits}
     audited.findings = [
@@ -173,7 +196,8 @@ def _write(path: Path, findings: Sequence[SourceFinding], audited: Audited) -> N
 
     made = baselines.make_baseline(findings, f"dsv4prof {__version__}")
     try:
-        write_atomic(path, baselines.encode_baseline(made))
+        # A link stays one.
+        write_atomic(path.resolve(), baselines.encode_baseline(made))
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="name another file") from error
     audited.notes.append(f"wrote {path}: {plural(len(findings), 'finding')}, of every level")
@@ -192,7 +216,12 @@ def _report(
     versions = {"dsv4prof": __version__}
     return Report(
         kind="audit-statistics" if request.statistics else "audit",
-        provenance=Provenance(command="audit code", inputs=inputs, session=request.session, versions=versions),
+        provenance=Provenance(
+            command="audit code",
+            inputs=[printable(path) for path in inputs],
+            session=request.session,
+            versions=versions,
+        ),
         checks=[Check("file", False, problem_line(problem, audited.where)) for problem in audit.problems],
         sections=[
             *(statistics(shown) if request.statistics else []),
@@ -204,7 +233,7 @@ def _report(
         verdict=_verdict(audited, shown, request),
         next_command=f"dsv4prof rule {shown[0].code}" if shown else None,
         data={
-            "root": str(audited.where.root),
+            "root": printable(str(audited.where.root)),
             "files": audit.files,
             "lines": audit.lines,
             "functions": audit.functions,

@@ -102,10 +102,16 @@ def plain(text: str) -> str:
 
 def _code(text: str) -> str:
     """Inside backticks only the bar of a table still means something."""
-    return " ".join(text.split()).replace("`", "'").replace("|", "\\|")
+    return _visible(" ".join(text.split())).replace("`", "'").replace("|", "\\|")
+
+
+def _visible(text: str) -> str:
+    """Without what a name of a file can turn a line round with, or colour it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _outside(text: str) -> str:
+    text = _visible(text)
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), ("#", "&#35;"), ("@", "&#64;"), ("|", "\\|")):
         text = text.replace(character, entity)
     return re.sub(r"([*_\[\]`~])", r"\\\1", text)

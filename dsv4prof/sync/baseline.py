@@ -94,6 +94,9 @@ def check_target(path: Path) -> None:
         raise OutputError(f"cannot write {path}: there is no folder {path.parent}", hint="make the folder first")
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder", hint="name a file, such as sync-baseline.json")
+    if path.exists() and not path.is_file():
+        # A new file in the place of a device or a pipe would take it from everybody.
+        raise OutputError(f"cannot write {path}: it is no regular file", hint="name a file, such as sync-baseline.json")
     if path.exists() and path.stat().st_size and b'"dsv4prof.baseline/' not in path.read_bytes()[:4096]:
         raise OutputError(f"{path} exists and is no baseline", hint="name another file, or remove it")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4prof.sync.code.files import discover, read, wanted
+from dsv4prof.sync.code.files import discover, overlaid, read, wanted
 from dsv4prof.sync.code.found import Audit, Found, Problem, Step
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.values import Why
@@ -23,6 +23,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the real detector's place for one test."""
     module = types.ModuleType("dsv4prof.sync.code.audit")
     module.audit = audit  # type: ignore[attr-defined]
+    module.versions = versions  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dsv4prof.sync.code.audit", module)
 
 
@@ -31,7 +32,7 @@ def audit(root: Path, options: AuditOptions) -> Audit:
     found: list[Found] = []
     problems: list[Problem] = []
     paths: list[str] = []
-    for path in wanted(discover(root, options), root, options):
+    for path in wanted(overlaid(discover(root, options), options), root, options):
         try:
             tree = ast.parse(read(root, path, options))
         except (SyntaxError, ValueError) as error:
@@ -41,6 +42,12 @@ def audit(root: Path, options: AuditOptions) -> Audit:
         _visit(tree, path, (), 0, found)
     found.sort(key=lambda each: (each.path, each.line, each.column))
     return Audit(root=str(root), files=len(paths), lines=10, functions=1, found=found, problems=problems, paths=paths)
+
+
+def versions(root: Path, now: AuditOptions, before: AuditOptions) -> tuple[Audit, Audit]:
+    """The same of two states."""
+    nothing = Audit(root=str(root), files=0, lines=0, functions=0, found=[])
+    return (audit(root, now) if now.paths else nothing), (audit(root, before) if before.paths else nothing)
 
 
 def _visit(node: ast.AST, path: str, names: tuple[str, ...], loop: int, found: list[Found]) -> None:

@@ -62,6 +62,7 @@ class Annotations:
         self.conventions = conventions
         self._parsed: dict[str, ast.expr | None] = {}
         self._known: dict[tuple[str, str, str], Value] = {}
+        self._by_module: dict[str, semantics.Conventions] = {}
 
     def value(self, text: str, module: Module, name: str) -> Value:
         """What `name: text` is in `module`; ANYTHING where the annotation says nothing."""
@@ -70,6 +71,18 @@ class Annotations:
         if known is None:
             self._known[key] = ANYTHING  # an alias of itself
             known = self._known[key] = self._read(self._parse(text), module, name, 6)
+        return known
+
+    def _conventions(self, module: Module) -> semantics.Conventions:
+        """With the names that the module itself declares to stay on the host, also without their first word."""
+        if not module.mirrors:
+            return self.conventions
+        known = self._by_module.get(module.name)
+        if known is None:
+            short = [name.partition("_")[2] for name in module.mirrors if "_" in name]
+            names = (*module.mirrors, *short, *(f"{name}s" for name in short))
+            known = semantics.Conventions(mirrors=(*self.conventions.mirrors, *names))
+            self._by_module[module.name] = known
         return known
 
     def _parse(self, text: str) -> ast.expr | None:
@@ -133,7 +146,7 @@ class Annotations:
         if ":" not in ref:
             if ref in _NOTHING_SAID:
                 return ANYTHING
-            return semantics.from_annotation(ref.removeprefix("builtins."), name, self.conventions) or ANYTHING
+            return semantics.from_annotation(ref.removeprefix("builtins."), name, self._conventions(module)) or ANYTHING
         if self.project.class_(ref) is not None:
             return self.instance(ref, name)
         home = self.project.module_of(ref)

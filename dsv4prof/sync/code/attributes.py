@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dsv4prof.sync.code import facts, semantics, values
 from dsv4prof.sync.code.effects import Args
 from dsv4prof.sync.code.facts import Assignment, Module
+from dsv4prof.sync.code.interpreter.sameness import anonymous
 from dsv4prof.sync.code.project import is_property
 from dsv4prof.sync.code.values import (
     ANYTHING,
@@ -23,6 +24,7 @@ from dsv4prof.sync.code.values import (
     Value,
     constant,
     join_all,
+    settled,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +149,9 @@ class Attributes:
                 made = semantics.call(target or one.text, Args((), {}, True, True))
                 return made.value if made is not None else ANYTHING
         if one.function:
-            return self._world.result(f"{module.name}:{one.function}", level).stores.get(one.name, ANYTHING)
+            stored = self._world.result(f"{module.name}:{one.function}", level).stores
+            # Whether somebody waited before another method reads it is not known here.
+            return anonymous(settled(stored.get(one.name, ANYTHING)))
         return ANYTHING
 
     def _chain(self, ref: str, parts: list[str], level: int) -> Value:
@@ -185,7 +189,11 @@ class Attributes:
 
 
 def weakened(value: Value) -> Value:
-    """The value as a mere possibility."""
+    """The value, and what it holds, as a mere possibility."""
+    if value.items is not None:
+        value = replace(value, items=tuple(weakened(item) for item in value.items))
+    if value.element is not None:
+        value = replace(value, element=weakened(value.element))
     if value.kinds & TENSOR and value.strength > POSSIBLE:
         return replace(value, strength=POSSIBLE)
     return value

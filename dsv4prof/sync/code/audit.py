@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,28 +26,65 @@ def audit(root: Path, options: AuditOptions = _DEFAULT) -> Audit:
 
     Raises InputError when there is no such file or folder. Files that cannot be read become problems.
     """
-    if not root.exists():
-        raise InputError(f"{root} does not exist.", hint="Name a folder or a file of Python source.")
     with parse.quiet_gc():
-        return _audit(root, options)
+        session = _Session(root, options)
+        made = session.audit(options)
+        session.store()
+        return made
 
 
-def _audit(root: Path, options: AuditOptions) -> Audit:
-    paths = files.discover(root, options)
-    chosen = files.wanted(paths, root, options)
-    stored, place = _stored(root, options)
-    keys = _keys(root, paths, options) if place is not None else {}
-    known = {path: held[1] for path, held in stored.modules.items() if path in keys and held[0] == keys[path]}
-    state = cache.digest(*(part for path in sorted(keys) for part in (path.encode(), keys[path])), _asked(options))
-    results = dict(stored.results) if place is not None and stored.state == state else {}
-    modules, fresh = work.interpret(root, options, paths, known, [path for path in chosen if path not in results])
-    if fresh:
-        _add_ways(root, options, modules, fresh)
-    results.update(fresh)
-    if place is not None and (fresh or len(known) < len(keys)):
-        held = {path: (keys[path], modules[path]) for path in keys if path in modules}
-        cache.store(place, cache.Pack(held, state, results))
-    return _joined(root, chosen, modules, results)
+def versions(root: Path, now: AuditOptions, before: AuditOptions) -> tuple[Audit, Audit]:
+    """The audits of a project as it is and as it was, where most files are the same: read once, hot paths walked once.
+
+    Without `paths` neither reports on anything. What has gone since has no hot path. Raises as `audit`.
+    """
+    with parse.quiet_gc():
+        session = _Session(root, now)
+        made = session.audit(now, everything=False), session.audit(before, everything=False)
+        session.store()
+        return made
+
+
+class _Session:
+    """What several audits of one root share."""
+
+    def __init__(self, root: Path, options: AuditOptions) -> None:
+        if not root.exists():
+            raise InputError(f"{root} does not exist", hint="name a folder or a file of Python source")
+        self._root = root
+        self._shelf = cache.Shelf(root, options)
+        self._paths = files.discover(root, options)
+        self._hot: HotPaths | None = None
+
+    def audit(self, options: AuditOptions, *, everything: bool = True) -> Audit:
+        paths = files.overlaid(self._paths, options)
+        chosen = files.wanted(paths, self._root, options) if options.paths or everything else []
+        self._shelf.look(paths, options)
+        results = self._shelf.results(_asked(options))
+        left = [path for path in chosen if path not in results]
+        remembered = partial(self._shelf.outside, options=options)
+        modules, fresh = work.interpret(self._root, options, paths, self._shelf.known, left, remembered)
+        self._add_ways(options, modules, fresh)
+        results |= fresh
+        if not options.sources:
+            self._shelf.keep(modules, results if not options.lines else None)
+        return _joined(self._root, chosen, modules, results)
+
+    def store(self) -> None:
+        self._shelf.store()
+
+    def _add_ways(
+        self, options: AuditOptions, modules: dict[str, Module], fresh: dict[str, tuple[list[Found], list[Problem]]]
+    ) -> None:
+        """Fills `hot` of what was found."""
+        if not any(found for found, _ in fresh.values()):
+            return
+        if self._hot is None:
+            project = Project(self._root, modules.values())
+            annotations = Annotations(project, Conventions(mirrors=options.mirrors))
+            self._hot = HotPaths(project, annotations, options)
+        for path, (found, problems) in fresh.items():
+            fresh[path] = [_placed(one, modules[path], self._hot) for one in found], problems
 
 
 def _joined(
@@ -72,44 +110,11 @@ def _joined(
     )
 
 
-def _add_ways(
-    root: Path,
-    options: AuditOptions,
-    modules: dict[str, Module],
-    fresh: dict[str, tuple[list[Found], list[Problem]]],
-) -> None:
-    """Fills `hot` of what was found."""
-    if not any(found for found, _ in fresh.values()):
-        return
-    project = Project(root, modules.values())
-    hot = HotPaths(project, Annotations(project, Conventions(mirrors=options.mirrors)), options)
-    for path, (found, problems) in fresh.items():
-        fresh[path] = [_placed(one, modules[path], hot) for one in found], problems
-
-
 def _placed(one: Found, module: Module, hot: HotPaths) -> Found:
     """With its way; a stall of the allocator is nothing to report where things are allocated."""
-    way = hot.way(module, one.function)
+    way = () if one.cold else hot.way(module, one.function)
     stalls = one.code == "DSV111" and not way and hot.cold(module, one.function)
     return replace(one, hot=way, level=LEVELS[POSSIBLE] if stalls else one.level)
-
-
-def _stored(root: Path, options: AuditOptions) -> tuple[cache.Pack, Path | None]:
-    if options.cache_dir is None:
-        return cache.Pack(), None
-    place = cache.location(options.cache_dir, root)
-    return cache.load(place), place
-
-
-def _keys(root: Path, paths: list[str], options: AuditOptions) -> dict[str, bytes]:
-    """The digest of every file that can be read."""
-    keys: dict[str, bytes] = {}
-    for path in paths:
-        try:
-            keys[path] = cache.digest(files.read(root, path, options))
-        except OSError:
-            continue
-    return keys
 
 
 def _asked(options: AuditOptions) -> bytes:

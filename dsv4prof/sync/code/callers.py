@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from dsv4prof.sync.code import values
 from dsv4prof.sync.code.effects import Args
 from dsv4prof.sync.code.facts import Parameter
+from dsv4prof.sync.code.interpreter.sameness import anonymous, named
 from dsv4prof.sync.code.parameters import bind
-from dsv4prof.sync.code.values import ANYTHING, HOST, LIKELY, NONE, POSSIBLE, TENSOR, UNKNOWN, Value, join_all
+from dsv4prof.sync.code.values import ANYTHING, HOST, LIKELY, NONE, POSSIBLE, TENSOR, UNKNOWN, Value, join_all, settled
 from dsv4prof.sync.code.world import World
 
 # With more callers than this nobody reads them all, and neither do we.
@@ -47,7 +48,7 @@ class Callers:
             given = [call.get(parameter.name) or _default(parameter) for call in calls]
             told = _told(current[parameter.name], given, complete)
             if told is not None:
-                found[parameter.name] = told
+                found[parameter.name] = named(told, f"{parameter.name}@0")
         return found
 
     def _callers(self, name: str) -> list[str]:
@@ -73,7 +74,7 @@ def _default(parameter: Parameter) -> Value:
 
 def _told(current: Value, given: list[Value], complete: bool) -> Value | None:
     """The parameter's value by its call sites, None where they say no more than is known."""
-    known = [value for value in given if value.kinds & ~UNKNOWN]
+    known = [anonymous(settled(value)) for value in given if value.kinds & ~UNKNOWN]
     if not known:
         return None
     joined = join_all(known)

@@ -76,7 +76,10 @@ class Class(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Module(msgspec.Struct, frozen=True, array_like=True):
-    """`path` is relative to the root; `name` is the path with dots. `imports` maps local to absolute dotted names."""
+    """`path` is relative to the root; `name` is the path with dots. `imports` maps local to absolute dotted names.
+
+    `mirrors` are names that the module declares to be kept on the host.
+    """
 
     path: str
     name: str
@@ -87,6 +90,7 @@ class Module(msgspec.Struct, frozen=True, array_like=True):
     functions: tuple[Function, ...] = ()
     classes: tuple[Class, ...] = ()
     body_tensors: bool = False
+    mirrors: tuple[str, ...] = ()
     problem: str = ""
     problem_line: int = 0
 

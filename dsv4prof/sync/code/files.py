@@ -25,9 +25,16 @@ def discover(root: Path, options: AuditOptions) -> list[str]:
         prefix = "" if where == "." else where + "/"
         # Regular files, or links to them: a pipe would be waited for without end.
         found.extend(prefix + name for name in names if name.endswith(".py") and Path(folder, name).is_file())
+    return sorted(path for path in found if not excluded(path, options.exclude))
+
+
+def overlaid(paths: list[str], options: AuditOptions) -> list[str]:
+    """The paths that there would be if `options.sources` were written."""
+    if not options.sources:
+        return paths
     gone = {path for path, text in options.sources.items() if text is None}
-    found.extend(path for path, text in options.sources.items() if text is not None)
-    return sorted(path for path in set(found) - gone if not excluded(path, options.exclude))
+    come = {path for path, text in options.sources.items() if text is not None and not excluded(path, options.exclude)}
+    return sorted((set(paths) | come) - gone)
 
 
 def excluded(path: str, globs: tuple[str, ...]) -> bool:
@@ -55,13 +62,22 @@ def read(root: Path, path: str, options: AuditOptions) -> bytes:
     replaced = options.sources.get(path)
     if replaced is not None:
         return replaced
-    return (root if root.is_file() else root / path).read_bytes()
+    return place(root, path).read_bytes()
+
+
+def place(root: Path, path: str) -> Path:
+    """Where a relative path lies; a root that is a file stands for itself."""
+    if root.is_file():
+        return root if path == root.name else root.parent / path
+    return root / path
 
 
 def decode(data: bytes) -> str:
-    """The text by its coding line. Raises SyntaxError or UnicodeDecodeError."""
+    """The text by its coding line, each line ended by a newline. Raises SyntaxError or UnicodeDecodeError."""
     head = data[:200]
     if b"coding" not in head and not head.startswith(b"\xef\xbb\xbf"):
-        return data.decode("utf-8")
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    return data.decode(encoding)
+        text = data.decode("utf-8")
+    else:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -23,8 +23,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     0-based UTF-8 offsets as in `ast`. `function` is qualified within its module (`Backend.forward.<locals>.inner`),
     "" at module level. `text` is the expression, unparsed on one line. `level` is certain, likely or possible.
     `conditional`: only on some paths through the function. `loop`: how many loops of the function enclose it.
-    `hot` is the way from a hot root, empty where none reaches it. `facts` is what an automatic fix needs: proven,
-    never a convention.
+    `hot` is the way from a hot root, empty where none reaches it. `cold`: under a test for debugging, and so never hot.
+    `facts` is what an automatic fix needs: proven, never a convention.
     """
 
     path: str
@@ -46,6 +46,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     loop: int = 0
     hot: tuple[Step, ...] = ()
     facts: dict[str, str] = {}
+    cold: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):

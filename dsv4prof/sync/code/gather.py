@@ -26,9 +26,9 @@ if hasattr(ast, "TryStar"):
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def gather(path: str, tree: ast.Module, text: str) -> Module:
-    """The facts of one module."""
-    return _Gatherer(path, text).module(tree)
+def gather(path: str, tree: ast.Module, text: str, name: str | None = None, above: tuple[str, ...] = ()) -> Module:
+    """The facts of one module. `name` when it does not follow from the path; `above` are the folders over the root."""
+    return _Gatherer(path, text, name, above).module(tree)
 
 
 def dotted(node: ast.AST) -> str:
@@ -60,7 +60,9 @@ def blocks(body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def imported(path: str, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+def imported(
+    path: str, module: str, node: ast.Import | ast.ImportFrom, above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
     """Local and absolute dotted name of everything that an import binds; `*` and the module for a star."""
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -72,7 +74,9 @@ def imported(path: str, module: str, node: ast.Import | ast.ImportFrom) -> Itera
         package = module.split(".") if module else []
         if not path.endswith("__init__.py"):
             package = package[:-1]
-        package = package[: len(package) - node.level + 1]
+        left = len(package) - node.level + 1
+        # Beyond the root the names of the folders above continue.
+        package = package[:left] if left > 0 or not above else list(above[: len(above) + left])
         base = ".".join([*package, *([base] if base else [])])
     for alias in node.names:
         if alias.name == "*":
@@ -82,9 +86,10 @@ def imported(path: str, module: str, node: ast.Import | ast.ImportFrom) -> Itera
 
 
 class _Gatherer:
-    def __init__(self, path: str, text: str) -> None:
+    def __init__(self, path: str, text: str, name: str | None, above: tuple[str, ...]) -> None:
         self.path = path
-        self.name = facts.module_name(path)
+        self.name = facts.module_name(path) if name is None else name
+        self.above = above
         self.lines = text.split("\n")
         self.ascii = text.isascii()
         self.functions: list[Function] = []
@@ -96,7 +101,7 @@ class _Gatherer:
         variables: list[Assignment] = []
         for statement in blocks(tree.body):
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                for local, name in imported(self.path, self.name, statement):
+                for local, name in imported(self.path, self.name, statement, self.above):
                     if local == "*":
                         stars.append(name)
                     else:
@@ -115,6 +120,7 @@ class _Gatherer:
             variables=tuple(variables),
             functions=tuple(self.functions),
             classes=tuple(self.classes),
+            mirrors=words.kept_on_host("\n".join(self.lines)),
             body_tensors=any(words.waits(self.lines[s.lineno - 1 : s.end_lineno]) for s in body),
         )
 
@@ -171,7 +177,7 @@ class _Gatherer:
             parameters=self.parameters(node.args),
             returns=self.source(node.returns) if node.returns else "",
             decorators=tuple(filter(None, (_decorator(d) for d in node.decorator_list))),
-            calls=words.calls(chosen),
+            calls=words.calls(chosen, _aliases(statements)),
             tensors=tensors,
             waits=tensors and (node.name != "__init__" or words.waits(chosen)),
             asynchronous=isinstance(node, ast.AsyncFunctionDef),
@@ -251,6 +257,19 @@ class _Gatherer:
         if self.ascii and node.lineno == node.end_lineno:
             return self.lines[node.lineno - 1][node.col_offset : node.end_col_offset]
         return ast.unparse(node)
+
+
+def _aliases(statements: list[ast.stmt]) -> dict[str, str]:
+    """`run = self.execution`: what a local name stands for, as far as it is bound to one path only."""
+    found: dict[str, str] = {}
+    for statement in statements:
+        if statement.__class__ is ast.Assign and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+            if target.__class__ is ast.Name and value.__class__ is ast.Attribute:
+                path = dotted(value)
+                if path and found.setdefault(target.id, path) != path:
+                    found[target.id] = ""
+    return found
 
 
 def _how(value: ast.expr, parameters: set[str]) -> tuple[str, str]:

@@ -68,14 +68,17 @@ class HotPaths:
         function = self._project.function(ref)
         assert function is not None
         module = self._project.module_of(ref)
+        parameters = {parameter.name: parameter for parameter in function.parameters}
+        itself = function.parameters[0].name if function.owner and function.parameters else ""
         for name in function.calls:
-            parameter = next((p for p in function.parameters if p.name == name.partition(".")[0]), None)
-            if parameter is not None and function.owner and parameter is function.parameters[0]:
-                yield from self._remembered(module, function, name, "self")
-            elif parameter is not None:
-                yield from self._through(self._annotated(module, parameter.annotation), name.split(".")[1:])
-            else:
+            head = name.partition(".")[0]
+            if head not in parameters:
                 yield from self._remembered(module, function, name, "")
+            elif head == itself:
+                yield from self._remembered(module, function, name, "self")
+            else:
+                held = self._annotated(module, parameters[head].annotation)
+                yield from self._through(held, name.split(".")[1:])
 
     def _remembered(self, module: Module, function: Function, name: str, kind: str) -> tuple[str, ...]:
         key = (module.name, function.owner if kind else "", name)
@@ -114,11 +117,26 @@ class HotPaths:
             yield found
             yield from self._overrides(ref, name, _CANDIDATES)
             return
+        method = self._method_held(ref, name)
+        if method:
+            yield method
+            return
         held = self._attribute(ref, name)
         for called in ("forward", "__call__"):
             method = self._project.find_method(held, called) if held else ""
             if method:
                 yield method
+
+    def _method_held(self, ref: str, name: str) -> str:
+        """`self.update = self.update_window`: the method that an attribute holds."""
+        for step in self._project.ancestry(ref):
+            made = self._project.class_(step)
+            for one in made.attributes if made is not None else ():
+                if one.name == name and one.how == facts.NAME and one.text.startswith("self."):
+                    found = self._project.find_method(ref, one.text.removeprefix("self."))
+                    if found:
+                        return found
+        return ""
 
     def _overrides(self, ref: str, name: str, left: int) -> Iterator[str]:
         stack = list(self._project.subclasses(ref))

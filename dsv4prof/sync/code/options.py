@@ -15,7 +15,8 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     end the walk from them. `torch_version` decides between forms that changed (None: the newest known). `jobs` is the
     number of processes (0: as many as fit, at most two), `cache_dir` a folder for facts and results of unchanged files.
     `exclude` are globs on relative paths. `sources` replaces files by relative path, as if they were written there
-    (None: as if the file were not there).
+    (None: as if the file were not there). `lines` names for a path the ranges (first, last) of interest: only functions
+    that touch one are looked into; a path that is not named is looked into whole.
     """
 
     paths: tuple[Path, ...] = ()
@@ -27,3 +28,4 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: Path | None = None
     exclude: tuple[str, ...] = ()
     sources: Mapping[str, bytes | None] = {}
+    lines: Mapping[str, tuple[tuple[int, int], ...]] = {}

@@ -10,6 +10,7 @@ from dsv4prof.sync.code import values
 from dsv4prof.sync.code.effects import Args
 from dsv4prof.sync.code.facts import Function, Module, Parameter
 from dsv4prof.sync.code.interpreter.environments import Environment
+from dsv4prof.sync.code.interpreter.sameness import named
 from dsv4prof.sync.code.values import ANYTHING, CALLABLE, HOST, LIKELY, NONE, OBJECT, UNKNOWN, Value
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def read(world: World, module: Module, function: Function) -> Environment:
                 Value(kinds=CALLABLE, ref=made) if of_class else Value(kinds=OBJECT, ref=made, strength=LIKELY)
             )
             continue
-        env[parameter.name] = _parameter(world, parameter, module)
+        env[parameter.name] = named(_parameter(world, parameter, module), f"{parameter.name}@0")
     return env
 
 

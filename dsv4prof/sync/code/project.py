@@ -16,16 +16,22 @@ _HOPS = 12
 class Names:
     """What a module defines at its top, and the members of its classes, by qualified name."""
 
-    __slots__ = ("classes", "functions", "module", "variables")
+    __slots__ = ("classes", "functions", "module", "others", "variables")
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.functions: dict[str, Function] = {}
+        # Definitions of a name that has another one: of an if/else the second, of a property the setter.
+        self.others: dict[str, Function] = {}
         for function in module.functions:
             held = self.functions.get(function.qualname)
-            # Of a property the getter counts, of overloads the last one; else the first of an if/else.
-            if held is None or "overload" in " ".join(held.decorators):
+            if held is None:
                 self.functions[function.qualname] = function
+                continue
+            # Of overloads the last one counts, else the first.
+            if "overload" in " ".join(held.decorators):
+                self.functions[function.qualname], function = function, held
+            self.others[f"{function.qualname}@{function.line}"] = function
         self.classes: dict[str, Class] = {made.qualname: made for made in module.classes}
         self.variables: dict[str, list[Assignment]] = {}
         for variable in module.variables:
@@ -40,6 +46,13 @@ class Project:
         above = [part for part in (root if root.is_dir() else root.parent).resolve().parts if part.isidentifier()]
         self._above = [".".join(above[-count:]) + "." for count in range(1, min(len(above), 6) + 1)]
         self._tops = {name.partition(".")[0] for name in self.names}
+        packages = {names.module.name for names in self.names.values() if names.module.path.endswith("__init__.py")}
+        # `src/pkg`: folders that are no packages and hold one, by the name of what they hold.
+        self._inner: dict[str, list[str]] = {}
+        for package in sorted(packages):
+            folder, _, last = package.rpartition(".")
+            if folder and folder not in packages:
+                self._inner.setdefault(last, []).append(folder)
         self._resolved: dict[str, str] = {}
         self._attributes: dict[str, list[str]] | None = None
         self._methods: dict[str, list[str]] | None = None
@@ -63,16 +76,25 @@ class Project:
 
     def member(self, ref: str, rest: str) -> str:
         """`ref.rest`."""
+        return self._member(ref, rest, _HOPS)
+
+    def _member(self, ref: str, rest: str, hops: int) -> str:
         if ":" not in ref:
-            return self.resolve(f"{ref}.{rest}")
+            return self._resolve(f"{ref}.{rest}", hops) if hops > 0 else f"{ref}.{rest}"
         module, _, qualname = ref.partition(":")
-        return self._within(module, f"{qualname}.{rest}" if qualname else rest, _HOPS)
+        return self._within(module, f"{qualname}.{rest}" if qualname else rest, hops)
 
     def function(self, ref: str) -> Function | None:
         """The function that a reference means."""
         module, _, qualname = ref.partition(":")
         names = self.names.get(module) if qualname else None
-        return names.functions.get(qualname) if names else None
+        return (names.functions.get(qualname) or names.others.get(qualname)) if names else None
+
+    def ref(self, module: Module, function: Function) -> str:
+        """The reference of one definition, also where its name has several."""
+        names = self.names[module.name]
+        alone = names.functions.get(function.qualname) is function
+        return f"{module.name}:{function.qualname}" + ("" if alone else f"@{function.line}")
 
     def class_(self, ref: str) -> Class | None:
         """The class that a reference means."""
@@ -194,25 +216,26 @@ class Project:
         shadowed = head in names.module.imports and head not in names.functions and head not in names.classes
         if defined and not shadowed:
             return f"{module}:{rest}"
-        base = self._top(names, head, hops)
+        # Modules may import a name from each other without end: after so many hops it is taken as written.
+        base = self._top(names, head, hops - 1) if hops > 0 else ""
         if base and base != f"{module}:{head}":
-            return self.member(base, tail) if tail else base
+            return self._member(base, tail, hops - 1) if tail else base
         inner = f"{module}.{head}" if module else head
         if inner in self.names and not base:
-            return self._within(inner, tail, hops)
+            return self._within(inner, tail, hops - 1)
         return f"{module}:{rest}"
 
     def _module(self, dotted: str) -> tuple[str, str] | None:
         """The longest module that the name starts with, and the rest."""
         found = self._longest(dotted)
-        if found is not None:
-            return found
         for prefix in self._above:
             if dotted.startswith(prefix):
-                found = self._longest(dotted[len(prefix) :])
-                if found is not None:
-                    return found
-        return None
+                inner = self._longest(dotted[len(prefix) :])
+                if inner is not None and (found is None or len(inner[1]) < len(found[1])):
+                    found = inner
+        for folder in self._inner.get(dotted.partition(".")[0], ()) if found is None else ():
+            found = found or self._longest(f"{folder}.{dotted}")
+        return found
 
     def _longest(self, dotted: str) -> tuple[str, str] | None:
         if dotted.partition(".")[0] not in self._tops:

@@ -13,7 +13,7 @@ from dsv4prof.sync.code.interpreter import engine
 from dsv4prof.sync.code.interpreter.run import Run, Site
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.proof import proven
-from dsv4prof.sync.code.values import CERTAIN, LEVELS, POSSIBLE, Value
+from dsv4prof.sync.code.values import CERTAIN, LEVELS, POSSIBLE, TENSOR, UNKNOWN, Value
 from dsv4prof.sync.code.world import LEVELS as DEPTH
 from dsv4prof.sync.code.world import World
 
@@ -30,6 +30,7 @@ class Reporter:
         self.world = world
         self.callers = Callers(world)
         self.torch = version(options.torch_version or NEWEST)
+        self._lines = options.lines
 
     def module(self, module: Module) -> tuple[list[Found], list[Problem]]:
         """The findings of one module, in no order."""
@@ -41,7 +42,9 @@ class Reporter:
         runs: list[tuple[str, int, Callable[[], tuple[Site, ...]]]] = [
             (function.qualname, function.line, partial(self._function, module, function))
             for function in module.functions
-            if function.waits and not self.world.is_kernel(module, function.decorators)
+            if function.waits
+            and self._is_wanted(module, function)
+            and not self.world.is_kernel(module, function.decorators)
         ]
         if module.body_tensors:
             runs.append(("the module's body", 1, partial(self._body, module)))
@@ -55,6 +58,13 @@ class Reporter:
             found.extend(made for made in (_finding(module, site, self.torch) for site in sites) if made is not None)
         return found, problems
 
+    def _is_wanted(self, module: Module, function: Function) -> bool:
+        ranges = self._lines.get(module.path)
+        if ranges is None:
+            return True
+        begin = function.line - len(function.decorators)
+        return any(first <= function.end_line and last >= begin for first, last in ranges)
+
     def _body(self, module: Module) -> tuple[Site, ...]:
         run = Run(self.world, module, "", "", DEPTH, report=True)
         engine.body(run, self.world.sources.body(module))
@@ -62,14 +72,31 @@ class Reporter:
 
     def _function(self, module: Module, function: Function) -> tuple[Site, ...]:
         """One run, and where a verdict hangs on a parameter or is a guess by name a second one that knows more."""
-        ref = f"{module.name}:{function.qualname}"
+        ref = self.world.project.ref(module, function)
         sites = self.world.result(ref, DEPTH + 1).sites
         hanging = frozenset().union(*(site.effect.params for site in sites if site.effect.level < CERTAIN))
-        told = self.callers.facts(ref, hanging, DEPTH + 1)
-        guessed = any(site.effect.level == POSSIBLE for site in sites)
+        open_ = self._open(ref, function)
+        told = self.callers.facts(ref, hanging | open_, DEPTH + 1)
+        told = {name: value for name, value in told.items() if name in hanging or value.may_be_on_device}
+        guesses = self._guesses(ref)
+        guessed = bool(guesses) or any(site.effect.level == POSSIBLE for site in sites)
         node = self.world.sources.function(module, function) if guessed else None
         shown = proven(node) if node is not None else frozenset()
+        if not any(site.effect.level == POSSIBLE for site in sites):
+            shown &= guesses
         return self._again(ref, told, shown) if told or shown else sites
+
+    def _guesses(self, ref: str) -> frozenset[str]:
+        """Parameters that are tensors by nothing but their names."""
+        function = self.world.project.function(ref)
+        assert function is not None
+        values = self.world.parameters(ref, function)
+        return frozenset(n for n, value in values.items() if value.kinds & TENSOR and value.strength == POSSIBLE)
+
+    def _open(self, ref: str, function: Function) -> frozenset[str]:
+        """Parameters of which not even their kind is known."""
+        values = self.world.parameters(ref, function)
+        return frozenset(p.name for p in function.parameters if not p.kind and values[p.name].kinds == UNKNOWN)
 
     def _again(self, ref: str, told: dict[str, Value], shown: frozenset[str]) -> tuple[Site, ...]:
         run = self.world.start(ref, DEPTH, report=True)
@@ -107,5 +134,6 @@ def _finding(module: Module, site: Site, torch: tuple[int, int]) -> Found | None
         times=site.effect.times,
         conditional=site.conditional,
         loop=site.loop,
+        cold=site.cold,
         facts=site.effect.facts,
     )

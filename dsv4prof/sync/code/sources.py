@@ -13,7 +13,7 @@ from dsv4prof.sync.code.options import AuditOptions
 
 # Bytes of source whose syntax is kept from the first reading, and of what was read again later; syntax takes about 30
 # times as much. What was kept stays: everything is asked for in the order in which it came, where the oldest is next.
-_KEPT = 18_000_000
+_KEPT = 13_000_000
 _AGAIN = 2_000_000
 
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)

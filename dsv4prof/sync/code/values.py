@@ -136,7 +136,7 @@ _DEVICE_NAMES = {
 def constant(value: object) -> Value:
     """A literal: None, bool, int, float, complex, str, bytes."""
     if value.__class__ is str:
-        places = _DEVICE_NAMES.get(value.partition(":")[0], 0)  # type: ignore[attr-defined]
+        places = _DEVICE_NAMES.get(value.partition(":")[0], 0)
         return Value(kinds=HOST, const=value, strength=CERTAIN, places=places)
     return Value(kinds=NONE if value is None else HOST, const=value, strength=CERTAIN)
 
@@ -190,30 +190,45 @@ def join(left: Value, right: Value) -> Value:
     """
     if left is right or (type(left.const) is type(right.const) and left == right):
         return left
-    kinds = left.kinds | right.kinds
-    device = [value for value in (left, right) if value.may_be_on_device]
-    tensors = [value for value in (left, right) if value.kinds & TENSOR]
-    if len(device) == 2 and right.strength > left.strength:
-        device = [right, left]
-    speaking = device or tensors or [left, right]
+    first, second = _speaking(left, right)
     return Value(
-        kinds=kinds,
+        kinds=left.kinds | right.kinds,
         places=left.places | right.places,
-        strength=speaking[0].strength if device else min(value.strength for value in speaking),
-        dtype=_agreed([value.dtype for value in tensors or speaking], ""),
-        ndim=_agreed([value.ndim for value in tensors or speaking], None),
+        strength=first.strength if first.may_be_on_device else min(first.strength, second.strength),
+        dtype=first.dtype if first.dtype == second.dtype else "",
+        ndim=first.ndim if first.ndim == second.ndim else None,
         const=left.const if _same_constant(left.const, right.const) else NOTHING,
         element=_joined_elements(left.element, right.element),
         items=_joined_items(left, right),
-        ref=left.ref if left.ref == right.ref else (left.ref or right.ref if kinds & (OBJECT | CALLABLE) else ""),
+        ref=_joined_ref(left, right),
         same=left.same if left.same == right.same else "",
         total=left.total if left.total == right.total else "",
-        why=speaking[0].why,
-        params=left.params | right.params,
-        numel=_agreed([value.numel for value in tensors or speaking], None),
+        why=first.why,
+        params=left.params | right.params if left.params or right.params else NO_PARAMS,
+        numel=first.numel if first.numel == second.numel else None,
         strided=left.strided or right.strided,
         pending=left.pending or right.pending,
     )
+
+
+def _speaking(left: Value, right: Value) -> tuple[Value, Value]:
+    """The two values whose facts the join has to agree with: a tensor alone speaks for itself, the surer one first."""
+    if not left.kinds & TENSOR or not right.kinds & TENSOR:
+        if left.kinds & TENSOR:
+            return left, left
+        return (right, right) if right.kinds & TENSOR else (left, right)
+    if left.may_be_on_device and (not right.may_be_on_device or left.strength >= right.strength):
+        return left, right
+    return (right, left) if right.may_be_on_device else (left, right)
+
+
+def _joined_ref(left: Value, right: Value) -> str:
+    if left.ref == right.ref:
+        return left.ref
+    # Beside None a tuple is a tuple, and a class the class.
+    if (left.kinds | right.kinds) & (OBJECT | CALLABLE) or not left.ref or not right.ref:
+        return left.ref or right.ref
+    return ""
 
 
 def join_all(values: list[Value]) -> Value:
@@ -224,10 +239,6 @@ def join_all(values: list[Value]) -> Value:
     for value in values[1:]:
         result = join(result, value)
     return result
-
-
-def _agreed(values: list[Any], otherwise: Any) -> Any:
-    return values[0] if all(value == values[0] for value in values) else otherwise
 
 
 def _same_constant(left: object, right: object) -> bool:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 
 _CALLED = re.compile(r"[A-Za-z_.][\w.]*$")
+# How names begin that mean the same in every module of a project that has them.
+MODALITIES = ("image_", "video_", "audio_")
+_KEPT = re.compile(r"(\w+)[\"']?\s*[=:]\s*[\w.]+\((?:[^()]|\([^()]*\))*?keep_on_cpu=True")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 # Any of these in a function is reason enough to interpret it.
 _TENSOR_WORDS = frozenset(
     [
         "torch",
+        "cumsum",
+        "unsqueeze",
+        "argmax",
+        "contiguous",
+        "scatter_",
+        "data_ptr",
         "tensor",
         "Tensor",
         "tensors",
@@ -99,8 +108,10 @@ _WAIT_WORDS = (
 _NOT_CALLS = frozenset({"", "print", "len", "int", "float", "str", "bool", "isinstance", "range", "super", "getattr"})
 
 
-def calls(lines: list[str]) -> tuple[str, ...]:
+def calls(lines: list[str], aliases: dict[str, str] | None = None) -> tuple[str, ...]:
     """The dotted names before an opening bracket, each once, in order; `.name` where the receiver is an expression.
+
+    `aliases` are local names and the paths that they stand for.
 
     The text decides, not the syntax: a walk over all expressions of a large project takes longer than reading it.
     """
@@ -116,7 +127,21 @@ def calls(lines: list[str]) -> tuple[str, ...]:
             match = _CALLED.search(piece[-80:])
             if match is not None:
                 found[match.group()] = None
-    return tuple(name for name in list(found)[1:] if name not in _NOT_CALLS)
+    names = [name for name in list(found)[1:] if name not in _NOT_CALLS]
+    if not aliases:
+        return tuple(names)
+    return tuple(dict.fromkeys(_unaliased(name, aliases) for name in names))
+
+
+def _unaliased(name: str, aliases: dict[str, str]) -> str:
+    head, dot, rest = name.partition(".")
+    path = aliases.get(head) if dot else None
+    return f"{path}.{rest}" if path else name
+
+
+def kept_on_host(text: str) -> tuple[str, ...]:
+    """The names in `name=field("image", keep_on_cpu=True)`, which is how vLLM declares inputs that stay on the host."""
+    return tuple(sorted(set(_KEPT.findall(text)))) if "keep_on_cpu=True" in text else ()
 
 
 def tensors(lines: list[str]) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
-from dsv4prof.sync.code import files, gather, parse
+from dsv4prof.sync.code import files, gather, outside, parse
 from dsv4prof.sync.code.facts import Module, module_name
 from dsv4prof.sync.code.found import Found, Problem
 from dsv4prof.sync.code.options import AuditOptions
@@ -20,6 +21,7 @@ from dsv4prof.sync.code.project import Project
 from dsv4prof.sync.code.reporting import Reporter
 from dsv4prof.sync.code.semantics import Conventions
 from dsv4prof.sync.code.sources import Sources
+from dsv4prof.sync.code.words import MODALITIES
 from dsv4prof.sync.code.world import World
 
 Results = dict[str, tuple[list[Found], list[Problem]]]
@@ -31,16 +33,25 @@ _RESULTS = msgspec.msgpack.Decoder(Results)
 
 
 def interpret(
-    root: Path, options: AuditOptions, paths: list[str], known: dict[str, Module], wanted: list[str]
+    root: Path,
+    options: AuditOptions,
+    paths: list[str],
+    known: dict[str, Module],
+    wanted: list[str],
+    remembered: Callable[[str], Module | None] = lambda path: None,
 ) -> tuple[dict[str, Module], Results]:
-    """Facts of all `paths` (those in `known` are taken from there) and what was found in the `wanted` ones."""
+    """Facts of all `paths` (those in `known` are taken from there) and what was found in the `wanted` ones.
+
+    `remembered` gives the facts of a file outside the root, where they are still true.
+    """
     unknown = [path for path in paths if path not in known]
     busy = max(len(unknown), len(wanted))
     jobs = options.jobs or min(2, os.cpu_count() or 1)
     if jobs > 1 and busy >= _WORTH_A_PROCESS and "fork" in multiprocessing.get_all_start_methods():
-        return _in_two(root, options, unknown, known, wanted)
+        return _in_two(root, options, unknown, known, wanted, remembered)
     part = Part(root, options)
     modules = {path: known[path] for path in paths if path in known} | part.read(unknown)
+    modules |= part.context(modules, remembered) if wanted else {}
     return modules, part.interpret(modules, wanted) if wanted else {}
 
 
@@ -51,22 +62,36 @@ class Part:
         self.root = root
         self.options = options
         self.sources = Sources(root, options, share)
+        base = (root if root.is_dir() else root.parent).resolve()
+        self.above = tuple(part for part in base.parts if part.isidentifier())
 
     def read(self, paths: list[str]) -> dict[str, Module]:
         """Facts by path; the syntax is kept as far as there is room."""
         return {path: self._facts(path) for path in paths}
 
+    def context(self, modules: dict[str, Module], remembered: Callable[[str], Module | None]) -> dict[str, Module]:
+        """Facts of modules outside the root that are imported."""
+
+        def read(path: str, name: str) -> Module:
+            return remembered(path) or self._facts(path, name)
+
+        return outside.context(self.root, modules.values(), read, outside.Folders())
+
     def interpret(self, modules: dict[str, Module], wanted: list[str]) -> Results:
         """What was found, by path."""
-        conventions = Conventions(mirrors=self.options.mirrors)
+        declared = sorted(
+            {name for module in modules.values() for name in module.mirrors if name.startswith(MODALITIES)}
+        )
+        conventions = Conventions(mirrors=(*self.options.mirrors, *declared))
         reporter = Reporter(World(Project(self.root, modules.values()), self.sources, conventions), self.options)
         results = {path: reporter.module(modules[path]) for path in wanted}
         # World and reporter know each other; without its syntax what is left for the collector is small.
         self.sources.drop()
         return results
 
-    def _facts(self, path: str) -> Module:
-        name = module_name(path)
+    def _facts(self, path: str, name: str | None = None) -> Module:
+        named = name
+        name = module_name(path) if name is None else name
         try:
             data = files.read(self.root, path, self.options)
         except OSError as error:
@@ -76,7 +101,7 @@ class Part:
             return Module(path=path, name=name, problem=read.message, problem_line=read.line)
         tree, text = read
         try:
-            module = gather.gather(path, tree, text)
+            module = gather.gather(path, tree, text, named, self.above)
         except RecursionError:
             return Module(path=path, name=name, problem="nested too deeply to be read")
         self.sources.keep(module, tree, text)
@@ -84,7 +109,12 @@ class Part:
 
 
 def _in_two(
-    root: Path, options: AuditOptions, unknown: list[str], known: dict[str, Module], wanted: list[str]
+    root: Path,
+    options: AuditOptions,
+    unknown: list[str],
+    known: dict[str, Module],
+    wanted: list[str],
+    remembered: Callable[[str], Module | None],
 ) -> tuple[dict[str, Module], Results]:
     mine, theirs = _halves(root, unknown)
     context = multiprocessing.get_context("fork")
@@ -97,6 +127,7 @@ def _in_two(
     my_wanted, their_wanted = _split(wanted, mine, theirs)
     try:
         modules |= _MODULES.decode(here.recv_bytes())
+        modules |= part.context(modules, remembered)
         here.send_bytes(msgspec.msgpack.encode((modules, their_wanted)))
         results = part.interpret(modules, my_wanted)
         results |= _RESULTS.decode(here.recv_bytes())

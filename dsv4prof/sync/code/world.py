@@ -19,6 +19,8 @@ from dsv4prof.sync.code.facts import Assignment, Function, Module
 from dsv4prof.sync.code.interpreter import engine
 from dsv4prof.sync.code.interpreter.environments import HOST_ONLY, Environment
 from dsv4prof.sync.code.interpreter.run import Run, Site
+from dsv4prof.sync.code.interpreter.sameness import anonymous
+from dsv4prof.sync.code.interpreter.targets import BY_ANNOTATION
 from dsv4prof.sync.code.memo import Memo
 from dsv4prof.sync.code.method_names import COMMON
 from dsv4prof.sync.code.project import Project
@@ -32,7 +34,9 @@ from dsv4prof.sync.code.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    Why,
     join_all,
+    settled,
 )
 
 # How many definitions a question may pass through.
@@ -42,6 +46,10 @@ _METHODS = 4
 _ASSIGNED = 7
 # A class for CPUs, unless it speaks of memory on both sides.
 _HOST_CLASS = re.compile(r"(CPU|Cpu)(?!.*(Off[lL]oad|Cache|Swap|GPU|Gpu|Cuda|Pinned|Copy|Transfer))[A-Z]")
+# What prepares the inputs of models in the front end works on host tensors, unless it says otherwise.
+_FRONT_END = re.compile(
+    r"(MultiModalProcessor|ProcessingInfo|DummyInputsBuilder|(Image|Video|Audio)Processor|FeatureExtractor)$"
+)
 _KERNELS = ("triton.", "tilelang.", "cutlass.", "numba.cuda.", "cute.", "T.prim_func", "tl.")
 # A function is run again for the arguments of a call when it is no longer than this.
 _SMALL = 60
@@ -173,18 +181,21 @@ class World:
         told = self.annotations.value(function.returns, module, function.name) if function.returns else ANYTHING
         if function.generator or (told is not ANYTHING and not _may_hold_tensor(told)):
             return told
+        told = _by_annotation(told, function.name)
         if any(d.rpartition(".")[2] in ("contextmanager", "abstractmethod") for d in function.decorators):
             return told
         if not function.tensors and told is ANYTHING and function.end_line - function.line > _SMALL:
             return ANYTHING
         result = self.result(ref, level).returned
-        if args is not None and result.params and function.end_line - function.line <= _SMALL:
+        if args is not None and _params(result) and function.end_line - function.line <= _SMALL:
             result = self._with_arguments(ref, function, args, level, result)
-        return self._returned(function.name, told, result)
+        return anonymous(settled(self._returned(function.name, told, result)))
 
     def _returned(self, name: str, told: Value, result: Value) -> Value:
-        if result.params:
-            result = replace(result, params=values.NO_PARAMS)
+        result = _without_params(result)
+        if told.items is not None and result.items is not None and len(told.items) == len(result.items):
+            pairs = zip(told.items, result.items, strict=True)
+            return replace(result, items=tuple(self._returned(name, one, other) for one, other in pairs))
         certain = result.kinds & TENSOR and result.places and result.strength > POSSIBLE
         if told is ANYTHING:
             if result.kinds == NONE and not name.startswith(("set", "init")):
@@ -198,7 +209,8 @@ class World:
 
     def _with_arguments(self, ref: str, function: Function, args: Args, level: int, general: Value) -> Value:
         bound = parameters.bind(function, args)
-        useful = {name: value for name, value in bound.items() if name in general.params and value.kinds != UNKNOWN}
+        hanging = _params(general)
+        useful = {name: value for name, value in bound.items() if name in hanging and value.kinds != UNKNOWN}
         if not useful:
             return general
         key = ("bound", ref, tuple(sorted((name, _key(value)) for name, value in useful.items())))
@@ -231,6 +243,8 @@ class World:
         env = dict(self.parameters(ref, function))
         if _HOST_CLASS.match(function.owner.rpartition(".")[2]):
             env[HOST_ONLY] = True
+        elif run.owner and any(_FRONT_END.search(step) for step in self.project.ancestry(run.owner)):
+            env[HOST_ONLY] = "unless it is certain"
         if bound:
             env.update(bound)
         return engine.function(run, node, env)
@@ -256,6 +270,33 @@ class World:
 
         base = dispatch.quietly(run, target.value, env)
         return expressions.attribute_of(run, base, target.attr)
+
+
+def _by_annotation(told: Value, name: str) -> Value:
+    """The annotation of what comes back, marked as the only evidence there is."""
+    if told.kinds & TENSOR and told.may_be_on_device:
+        return replace(told, why=Why(f"{name}(){BY_ANNOTATION}"))
+    if told.items:
+        return replace(told, items=tuple(_by_annotation(item, name) for item in told.items))
+    return told
+
+
+def _params(value: Value) -> frozenset[str]:
+    """The parameters that a value, or anything in it, hangs on."""
+    if value.items:
+        return value.params.union(*(_params(item) for item in value.items))
+    return value.params | value.element.params if value.element is not None else value.params
+
+
+def _without_params(value: Value) -> Value:
+    """The value in another function, where the names of these parameters mean nothing."""
+    if value.params:
+        value = replace(value, params=values.NO_PARAMS)
+    if value.items and any(_params(item) for item in value.items):
+        value = replace(value, items=tuple(_without_params(item) for item in value.items))
+    if value.element is not None and value.element.params:
+        value = replace(value, element=_without_params(value.element))
+    return value
 
 
 def _may_hold_tensor(value: Value, depth: int = 4) -> bool:

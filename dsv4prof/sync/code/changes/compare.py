@@ -13,15 +13,20 @@ from typing import Literal
 import msgspec
 
 from dsv4prof.sync.code.changes.git import ChangedFile, ChangeSet
+from dsv4prof.sync.code.changes.project import Project
 from dsv4prof.sync.code.changes.replacements import proof_of
 from dsv4prof.sync.code.changes.staging import Staging, staging_around
-from dsv4prof.sync.code.changes.tree import Function, Tree
+from dsv4prof.sync.code.changes.tree import Function, Tree, tree_of
 from dsv4prof.sync.code.found import Audit, Found
 from dsv4prof.sync.code.values import LEVELS
 
 Status = Literal["new", "fixed", "removed", "unchanged"]
 _SYNC = "DSV1"
+# Said of a wait beside its own rule, by what stands before it.
+_AGAIN = "DSV112"
 _POSSIBLE = "possible"
+# How many functions a proof names.
+_NAMED = 8
 
 
 class Protected(msgspec.Struct, frozen=True):
@@ -50,25 +55,39 @@ class Change(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def lines_of_interest(file: ChangedFile) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Of the old and the new version of a file: what was touched, widened to whole functions, the same ones in both."""
+    trees = tree_of(file.old_path, file.before), tree_of(file.path, file.after)
+    names = trees[0].touched(file.removed) | trees[1].touched(file.lines)
+    old, new = (tree.spans(names) for tree in trees)
+    return (*file.removed, *old), (*file.lines, *new)
+
+
 def compare(
     changes: ChangeSet,
     old: Audit,
     new: Audit,
     *,
     protected: Iterable[Protected] = (),
+    exposed: Callable[[Found, Found], bool] = lambda before, after: False,
     read: Callable[[str], bytes | None] = lambda path: None,
+    paths: Callable[[], Iterable[str]] = tuple,
 ) -> list[Change]:
     """Every change of the touched files, in order of path and line.
 
-    `old` and `new` are audits of the two versions of `changes`' files. `read` gives files that did not change, for
-    callers on a hot path.
+    `old` and `new` are audits of the two versions. `exposed` says whether a remark allowed the earlier
+    of two versions of a finding, and none the later. `read` gives files that did not change, and `paths` names them
+    all: callers may stand in any.
     """
     names = {file.old_path: file.path for file in changes.files if file.before is not None}
     before: dict[str, list[Found]] = _by_path(old.found)
     after: dict[str, list[Found]] = _by_path(new.found)
-    pairs, gone, come = _paired(before, after, names)
     files = {file.path: file for file in changes.files}
-    trees = {file.path: Tree(file.path, file.after) for file in changes.files}
+    pairs, gone, come = _paired(before, after, names, files, exposed)
+    trees = {file.path: tree_of(file.path, file.after) for file in changes.files}
+    # Of what cannot be read nobody knows what it holds; the audit itself has told why.
+    unread = {file.old_path for file in changes.files if file.after is not None and trees[file.path].module is None}
+    gone = [found for found in gone if found.path not in unread]
     result = [Change("new", found, proof) for found, proof in come]
     result += [
         Change("unchanged", found)
@@ -76,8 +95,11 @@ def compare(
         if (file := files.get(found.path)) is not None and _touched(found, file, trees[file.path])
     ]
     wanted = list(protected)
-    judge = _Judge(trees, after, read, {file.old_path: file for file in changes.files})
-    result += [judge.removed(found, _protection(found, wanted)) for found in gone if found.code.startswith(_SYNC)]
+    judge = _Judge(trees, after, Project(trees, read, paths), {file.old_path: file for file in changes.files})
+    for found in gone:
+        protection = _protection(found, wanted)
+        if protection is not None or (found.code.startswith(_SYNC) and found.code != _AGAIN):
+            result.append(judge.removed(found, protection))
     return sorted(result, key=lambda change: (change.found.path, change.found.line, change.found.code, change.status))
 
 
@@ -86,12 +108,12 @@ class _Judge:
         self,
         trees: Mapping[str, Tree],
         after: Mapping[str, Sequence[Found]],
-        read: Callable[[str], bytes | None],
+        project: Project,
         files: Mapping[str, ChangedFile],
     ) -> None:
-        self._trees = dict(trees)
+        self._trees = trees
         self._after = after
-        self._read = read
+        self._project = project
         self._files = files
 
     def removed(self, found: Found, protection: Protected | None) -> Change:
@@ -109,15 +131,22 @@ class _Judge:
         if tree is None or function is None:
             return Change("removed", found, "its function is gone with it; what runs instead was not compared")
         proof = proof_of(found, function, self._after.get(tree.path, ()))
-        around, looked = staging_around(tree, function, self._outside(found, tree))
+        outside = self._outside(found, tree)
+        around, looked = staging_around(self._project, tree, function, outside, far=proof.holds)
         # The replacement's own copy is what the proof speaks of.
         staging = tuple(item for item in around if (item.path, item.line) != (tree.path, proof.line))
         if proof.holds and not staging:
-            return Change("fixed", found, f"{proof.text}; no staging buffer or other stream in {', '.join(looked)}")
+            return Change("fixed", found, f"{proof.text}; no staging buffer or other stream in {self._where(looked)}")
         text = proof.text
         if proof.holds:
             text += f", but it may have protected {staging[0].what} in {staging[0].function}"
         return Change("removed", found, text, staging)
+
+    def _where(self, looked: Sequence[str]) -> str:
+        unseen = [name for name in looked if name in self._project.unseen]
+        more = f" (too many call {', '.join(unseen)} to look at them)" if unseen else ""
+        named = ", ".join(looked[:_NAMED]) + (f" and {len(looked) - _NAMED:,} more" if len(looked) > _NAMED else "")
+        return named + more
 
     def _counterpart(self, found: Found, tree: Tree | None) -> Function | None:
         if tree is None:
@@ -135,9 +164,7 @@ class _Judge:
         for step in found.hot:
             if step.path == tree.path:
                 continue
-            if step.path not in self._trees:
-                self._trees[step.path] = Tree(step.path, self._read(step.path))
-            named = self._trees[step.path].functions.get(step.function)
+            named = self._project.tree(step.path).functions.get(step.function)
             outside += [named] if named is not None else []
         return outside
 
@@ -150,14 +177,21 @@ def _by_path(found: Iterable[Found]) -> dict[str, list[Found]]:
 
 
 def _paired(
-    before: Mapping[str, Sequence[Found]], after: Mapping[str, Sequence[Found]], names: Mapping[str, str]
+    before: Mapping[str, Sequence[Found]],
+    after: Mapping[str, Sequence[Found]],
+    names: Mapping[str, str],
+    files: Mapping[str, ChangedFile],
+    exposed: Callable[[Found, Found], bool],
 ) -> tuple[list[Found], list[Found], list[tuple[Found, str]]]:
     """New versions of what was there before, what has gone, and what has come with a remark.
 
-    Each looser key takes what the stricter ones left: another function, another file.
+    Each looser key takes what the stricter ones left: another function, another file. Of equal ones those on lines that
+    the change left alone are first: what is gone, or has come, stood on the others.
     """
     old = [(names.get(path, path), found) for path, items in before.items() for found in items]
     new = [found for items in after.values() for found in items]
+    old.sort(key=lambda item: item[0] in files and _stands_in(item[1], files[item[0]].removed))
+    new.sort(key=lambda found: found.path in files and _stands_in(found, files[found.path].lines))
     kept: list[Found] = []
     risen: list[tuple[Found, str]] = []
     keys: tuple[Callable[[str, Found], tuple[str, ...]], ...] = (
@@ -180,6 +214,8 @@ def _paired(
             matched.add(id(partner))
             if LEVELS.index(found.level) > LEVELS.index(partner.level) and partner.level == _POSSIBLE:
                 risen.append((found, "was only possible before the change"))
+            elif exposed(partner, found):
+                risen.append((found, "the remark that allowed it is gone"))
             else:
                 kept.append(found)
         old = [(path, found) for path, found in old if id(found) not in matched]
@@ -191,7 +227,11 @@ def _touched(found: Found, file: ChangedFile, tree: Tree) -> bool:
     function = tree.around(found.line)
     if function is not None:
         return function.touches(file.lines)
-    return any(first <= found.statement_end and last >= found.statement_line for first, last in file.lines)
+    return _stands_in(found, file.lines)
+
+
+def _stands_in(found: Found, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= found.statement_end and last >= found.statement_line for first, last in ranges)
 
 
 def _protection(found: Found, wanted: Sequence[Protected]) -> Protected | None:

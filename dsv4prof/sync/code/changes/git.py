@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ from dsv4prof.errors import InputError, UsageError
 
 _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _SUFFIXES = (".py", ".pyi")
+# A hook is called with these of its own repository; with them git takes the folder it stands in for the top.
+_OF_A_HOOK = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class ChangedFile(msgspec.Struct, frozen=True):
     """`path` and `old_path` are relative to the root that was asked for. `before` is None for a new file, `after` None
-    for a deleted one. `lines` are the ranges (first, last) that are new in `after`; `removed` those gone from `before`.
+    for a deleted one. `lines` are the ranges (first, last) that are new in `after`, `removed` those gone from `before`;
+    where lines were only taken or only put in, the two lines round the place stand for it on the other side.
     """
 
     path: str
@@ -29,11 +33,12 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
 
 class ChangeSet(msgspec.Struct, frozen=True):
-    """The change from `base` (a commit) to the working tree."""
+    """The change from `base` (a commit) to the working tree. `notes` say where it is not the one that was meant."""
 
     revision: str
     base: str
     files: list[ChangedFile]
+    notes: list[str] = []
 
 
 def changes_since(root: Path, revision: str) -> ChangeSet:
@@ -42,18 +47,20 @@ def changes_since(root: Path, revision: str) -> ChangeSet:
     The working tree counts, committed or not, with files that git does not know yet. Raises InputError where `root` is
     in no git repository or git is missing, UsageError for a revision that git does not know.
     """
-    top = Path(_ask(root, "rev-parse", "--show-toplevel").decode().strip())
-    base = _base(root, revision)
+    top = Path(os.fsdecode(_ask(root, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+    base, notes = _base(root, revision)
     inside = root.resolve().relative_to(top.resolve()).as_posix()
     scope = [] if inside == "." else [inside]
-    tracked = _status(top, base, scope)
-    untracked = _ask(top, "ls-files", "-z", "--others", "--exclude-standard", "--", *scope).split(b"\0")
-    tracked += [("A", name, name) for raw in untracked if (name := _name(raw)).endswith(_SUFFIXES)]
+    tracked = _status(top, base, inside)
+    untracked = _ask(top, "--literal-pathspecs", "ls-files", "-z", "--others", "--exclude-standard", "--", *scope)
+    tracked += [("A", name, name) for raw in untracked.split(b"\0") if (name := _name(raw)).endswith(_SUFFIXES)]
     files = [_changed(top, base, inside, kind, old, new) for kind, old, new in tracked]
-    return ChangeSet(revision, base, sorted((file for file in files if file is not None), key=lambda file: file.path))
+    known = sorted((file for file in files if file is not None), key=lambda file: file.path)
+    return ChangeSet(revision, base, known, notes)
 
 
-def _base(root: Path, revision: str) -> str:
+def _base(root: Path, revision: str) -> tuple[str, list[str]]:
+    """The commit to compare with, and a note where it is no common ancestor."""
     if revision.startswith("-"):
         raise UsageError(f"git does not know the revision {revision!r}", hint="a branch, a tag or a commit")
     try:
@@ -63,37 +70,58 @@ def _base(root: Path, revision: str) -> str:
             f"git does not know the revision {revision!r}", hint="a branch, a tag or a commit; fetch it first"
         ) from None
     try:
-        return _ask(root, "merge-base", commit, "HEAD").decode().strip()
+        return _ask(root, "merge-base", commit, "HEAD").decode().strip(), []
     except InputError:
-        # No common history (a shallow clone): the revision itself is the best that there is.
-        return commit
+        # The revision itself is the best that there is.
+        why = f"no common history with {revision} (a shallow clone?): its own later work counts as taken away"
+        return commit, [why]
 
 
-def _status(top: Path, base: str, scope: Sequence[str]) -> list[tuple[str, str, str]]:
-    """(kind, old name, new name) of the changed Python files, renames followed."""
-    raw = _ask(top, "diff", "--name-status", "-z", "-M", "--no-ext-diff", base, "--", *scope)
+def _status(top: Path, base: str, inside: str) -> list[tuple[str, str, str]]:
+    """(kind, old name, new name) of the changed Python files below `inside`, renames followed, out of it and into it.
+
+    A file in conflict is listed twice, as unmerged and as changed; the second is left out.
+    """
+    raw = _ask(top, "diff", "--name-status", "-z", "-M", "--no-ext-diff", base)
     words = [_name(word) for word in raw.split(b"\0")]
-    found: list[tuple[str, str, str]] = []
+    found: dict[tuple[str, str], tuple[str, str, str]] = {}
     index = 0
     while index < len(words) - 1:
         kind = words[index][:1]
         width = 3 if kind in "RC" else 2
         old, new = words[index + 1], words[index + width - 1]
         index += width
-        if new.endswith(_SUFFIXES) or old.endswith(_SUFFIXES):
-            found.append((kind, old, new))
-    return found
+        if not _is_below(new, inside):
+            # Moved out of what was asked for: here it is gone.
+            kind, new = "D", old
+        if _is_below(new, inside) and (new.endswith(_SUFFIXES) or old.endswith(_SUFFIXES)):
+            found.setdefault((old, new), (kind, old, new))
+    return list(found.values())
+
+
+def _is_below(name: str, inside: str) -> bool:
+    return inside == "." or name.startswith(inside + "/")
 
 
 def _changed(top: Path, base: str, inside: str, kind: str, old: str, new: str) -> ChangedFile | None:
-    before = None if kind == "A" else _ask(top, "show", f"{base}:{old}")
+    before = None if kind == "A" else _before(top, base, old)
+    if kind != "D" and not (top / new).is_file():
+        # A submodule's folder, a dangling link, a pipe (which would wait for ever): no Python text.
+        return None
     try:
         after = None if kind == "D" else (top / new).read_bytes()
     except OSError:
-        # A submodule's folder, a dangling link: no Python text.
         return None
     removed, lines = _hunks(top, base, old, new, before, after)
-    return ChangedFile(_below(new, inside), _below(old, inside), before, after, lines, removed)
+    # A file from elsewhere has no place of its own below the root: what it held stands where it stands now.
+    old_path = _below(old if _is_below(old, inside) else new, inside)
+    return ChangedFile(_below(new, inside), old_path, before, after, lines, removed)
+
+
+def _before(top: Path, base: str, name: str) -> bytes | None:
+    """What the file held; None where it was a link or a submodule, whose content is no Python."""
+    entry = _ask(top, "--literal-pathspecs", "ls-tree", "-z", base, "--", name)
+    return _ask(top, "cat-file", "blob", f"{base}:{name}") if entry.startswith(b"100") else None
 
 
 def _hunks(
@@ -101,7 +129,8 @@ def _hunks(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     if before is None or after is None:
         return _all_of(before), _all_of(after)
-    diff = _ask(top, "diff", "-U0", "-M", "--no-ext-diff", "--no-color", base, "--", *dict.fromkeys((old, new)))
+    options = ("-U0", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--text")
+    diff = _ask(top, "--literal-pathspecs", "diff", *options, base, "--", *dict.fromkeys((old, new)))
     removed: list[tuple[int, int]] = []
     lines: list[tuple[int, int]] = []
     for line in diff.split(b"\n"):
@@ -109,8 +138,7 @@ def _hunks(
         if hunk:
             for ranges, first, count in ((removed, hunk[1], hunk[2]), (lines, hunk[3], hunk[4])):
                 length = 1 if count is None else int(count)
-                if length:
-                    ranges.append((int(first), int(first) + length - 1))
+                ranges.append((int(first), int(first) + (length - 1 if length else 1)))
     return removed, lines
 
 
@@ -129,7 +157,11 @@ def _name(raw: bytes) -> str:
 def _ask(folder: Path, *words: str) -> bytes:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, check=True, stdin=subprocess.DEVNULL
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            env=_environment(),
         )
     except FileNotFoundError as error:
         raise InputError(
@@ -141,8 +173,23 @@ def _ask(folder: Path, *words: str) -> bytes:
             raise InputError(
                 f"{folder} is in no git repository", hint="run in a checkout, or audit without --diff"
             ) from error
+        # git's advice stands below what is wrong.
+        wrong = next((line for line in said if line.startswith(("fatal:", "error:"))), said[-1] if said else "")
         raise InputError(
-            f"git {words[0]} failed: {said[-1] if said else f'status {error.returncode}'}",
+            f"git {_verb(words)} failed: {wrong or f'status {error.returncode}'}",
             hint="audit without --diff, or mend the checkout",
         ) from error
     return done.stdout
+
+
+def _verb(words: Sequence[str]) -> str:
+    return next(word for word in words if not word.startswith("-"))
+
+
+def _environment() -> dict[str, str]:
+    """English sentences, and no word of the hook that may have called us. A work tree that is named is meant."""
+    here = {**os.environ, "LC_ALL": "C"}
+    if "GIT_WORK_TREE" not in here:
+        for name in _OF_A_HOOK:
+            here.pop(name, None)
+    return here

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dsv4prof.sync.code.changes.tree import Function, called_name
@@ -19,6 +19,8 @@ _TOTAL = "output_size"
 _COPIES = frozenset({"to", "cpu", "copy_"})
 _HAZARD_TOTAL = "DSV201"
 _HAZARD_READ = "DSV202"
+_BRANCHING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class Proof(NamedTuple):
@@ -39,13 +41,13 @@ def proof_of(old: Found, function: Function, new: Sequence[Found]) -> Proof:
         return Proof(False, "what replaces it could not be compared")
     hazards = [found for found in new if found.function == old.function]
     for judge in (_exact_total, _filled, _after_event):
-        verdict = judge(expression, function, hazards)
+        verdict = judge(expression, function, hazards, old.facts)
         if verdict is not None:
             return verdict
     return Proof(False, "what replaces it is not proven to give the same values")
 
 
-def _exact_total(old: ast.AST, function: Function, hazards: list[Found]) -> Proof | None:
+def _exact_total(old: ast.AST, function: Function, hazards: list[Found], facts: Mapping[str, str]) -> Proof | None:
     if not isinstance(old, ast.Call) or called_name(old) != _REPEAT:
         return None
     wanted = ast.dump(_without(old, _TOTAL))
@@ -61,7 +63,7 @@ def _exact_total(old: ast.AST, function: Function, hazards: list[Found]) -> Proo
     return None
 
 
-def _filled(old: ast.AST, function: Function, hazards: list[Found]) -> Proof | None:
+def _filled(old: ast.AST, function: Function, hazards: list[Found], facts: Mapping[str, str]) -> Proof | None:
     """torch.tensor([k] * n, ...) has become torch.full((n,), k, ...), or x[i] = k has become x[i].fill_(k)."""
     if isinstance(old, ast.Call) and called_name(old) in ("tensor", "as_tensor"):
         wanted = _fill_of(old)
@@ -72,12 +74,12 @@ def _filled(old: ast.AST, function: Function, hazards: list[Found]) -> Proof | N
     if isinstance(old, ast.Assign) and isinstance(old.targets[0], ast.Subscript):
         wanted_call = f"{ast.unparse(old.targets[0])}.fill_({ast.unparse(old.value)})"
         for call in _calls(function.node, "fill_"):
-            if ast.unparse(call) == wanted_call:
+            if ast.unparse(call) == wanted_call and (facts or _is_place(old.targets[0].slice)):
                 return Proof(True, f"{wanted_call} writes the same element by a kernel", call.lineno)
     return None
 
 
-def _after_event(old: ast.AST, function: Function, hazards: list[Found]) -> Proof | None:
+def _after_event(old: ast.AST, function: Function, hazards: list[Found], facts: Mapping[str, str]) -> Proof | None:
     """The copy no longer waits, an event is recorded and waited for, and no read before it was found."""
     if not isinstance(old, ast.Call) or not isinstance(old.func, ast.Attribute) or old.func.attr not in _COPIES:
         return None
@@ -90,14 +92,63 @@ def _after_event(old: ast.AST, function: Function, hazards: list[Found]) -> Proo
             or source not in (ast.unparse(call.func.value), *(ast.unparse(arg) for arg in call.args))
         ):
             continue
-        waits = [item for item in _calls(function.node, "synchronize") if item.lineno > call.lineno]
-        records = [item for item in _calls(function.node, "record") if item.lineno >= call.lineno]
         if any(found.code == _HAZARD_READ for found in hazards):
             return Proof(False, "the copy is read before its event", call.lineno)
-        if waits and records:
-            return Proof(True, f"the copy is read after the event waited for on line {waits[0].lineno}", call.lineno)
+        wait = _wait_of(call, function)
+        if wait is not None:
+            return Proof(True, f"the copy is read after the event waited for on line {wait.lineno}", call.lineno)
         return Proof(False, "the copy no longer waits, and no event of it is waited for in its function", call.lineno)
     return None
+
+
+def _wait_of(copied: ast.Call, function: Function) -> ast.Call | None:
+    """The wait for an event that was recorded after the copy, both of which happen whenever the copy does."""
+    always = _always_with(copied, function.node)
+    events: set[str] = set()
+    for call in always:
+        if not isinstance(call.func, ast.Attribute) or call.lineno < copied.lineno:
+            continue
+        event = ast.unparse(call.func.value)
+        if call.func.attr == "record":
+            events.add(event)
+        elif call.func.attr == "synchronize" and event in events:
+            return call
+    return None
+
+
+def _always_with(wanted: ast.AST, node: ast.AST) -> list[ast.Call]:
+    """Calls in order, without those in blocks that may be passed over though `wanted` was run."""
+    calls: list[ast.Call] = []
+    for child in ast.iter_child_nodes(node):
+        may_not = isinstance(node, _BRANCHING) and isinstance(child, ast.stmt | ast.ExceptHandler)
+        if isinstance(child, _SCOPES) or (may_not and not _holds(node, wanted)):
+            continue
+        if may_not and isinstance(node, ast.If) and not _same_arm(node, child, wanted):
+            continue
+        if isinstance(child, ast.Call):
+            calls.append(child)
+        calls += _always_with(wanted, child)
+    return calls
+
+
+def _holds(node: ast.AST, wanted: ast.AST) -> bool:
+    return any(item is wanted for item in ast.walk(node))
+
+
+def _same_arm(node: ast.If, child: ast.AST, wanted: ast.AST) -> bool:
+    arm = node.body if child in node.body else node.orelse
+    return any(_holds(item, wanted) for item in arm)
+
+
+def _is_place(index: ast.expr) -> bool:
+    """Numbers and slices give a view, into which a fill writes; lists and masks give a copy, a name may be either."""
+    if isinstance(index, ast.Tuple):
+        return all(_is_place(item) for item in index.elts)
+    if isinstance(index, ast.UnaryOp):
+        return isinstance(index.op, ast.USub) and _is_place(index.operand)
+    if isinstance(index, ast.Constant):
+        return index.value is None or index.value is ... or type(index.value) is int
+    return isinstance(index, ast.Slice)
 
 
 def _fill_of(call: ast.Call) -> tuple[str, ...] | None:

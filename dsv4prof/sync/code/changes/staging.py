@@ -8,16 +8,20 @@ Nothing in Python's syntax proves that such code is safe, so its presence alone 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from dsv4prof.sync.code.changes.project import Project
 from dsv4prof.sync.code.changes.tree import Function, Tree, called_name
 
 # How many calls outwards are looked at: what was queued before the function ran.
 _OUTWARDS = 3
+# And how many inwards: a planner may keep its staging in a helper.
+_INWARDS = 2
 _PINS = frozenset({"pin_memory", "pin"})
-_STREAMS = frozenset({"stream", "Stream", "wait_stream", "ExternalStream"})
+_STREAMS = frozenset({"stream", "Stream", "ExternalStream"})
+_BETWEEN_STREAMS = frozenset({"wait_stream", "wait_event", "record_stream"})
 _RAW = frozenset({"data_ptr", "cudaMemcpyAsync", "hipMemcpyAsync", "memcpy_async", "memcpy_htod_async"})
 _STREAM_OWNERS = ("torch", "cuda", "hip", "npu", "xpu", "stream", "device_module", "accelerator")
 
@@ -31,20 +35,34 @@ class Staging(msgspec.Struct, frozen=True):
     what: str
 
 
-def staging_around(tree: Tree, function: Function, others: Iterable[Function] = ()) -> tuple[list[Staging], list[str]]:
-    """What stands round a sync of `function`: in it, in its callers of the file, in `others` (callers in other
-    files), and in what those call directly in this file. Second, the names of all functions looked at.
+def staging_around(
+    project: Project, tree: Tree, function: Function, others: Iterable[Function] = (), *, far: bool = True
+) -> tuple[list[Staging], list[str]]:
+    """What stands round a sync of `function`: in it, in its callers of the file and (`far`) of other files, in
+    `others`, in what those call in their own files and (`far`) the ones that these import, and where the buffers that
+    they use were made. Second, the names of all functions looked at.
     """
     looked: dict[str, Function] = {f"{function.path}:{function.name}": function}
     outwards = [function, *others]
+    outer = project.callers if far else tree.callers
     for _ in range(_OUTWARDS):
-        outwards = [caller for item in outwards for caller in tree.callers(item) if _key(caller) not in looked]
+        outwards = [caller for item in outwards for caller in outer(item) if _key(caller) not in looked]
         looked.update((_key(item), item) for item in outwards)
     looked.update((_key(item), item) for item in others)
-    for item in list(looked.values()):
-        looked.update((_key(called), called) for called in tree.called_by(item))
+    calling = list(looked.values())
+    for depth in range(_INWARDS):
+        # Further in, every file of a large project is imported by some file.
+        inner = project.called_by if far and depth == 0 else _called_here(project)
+        calling = [called for item in calling for called in inner(item) if _key(called) not in looked]
+        looked.update((_key(item), item) for item in calling)
     found = {(staging.path, staging.line): staging for item in looked.values() for staging in _in(item)}
+    for item in looked.values():
+        found |= {(staging.path, staging.line): staging for staging in _held_by(item, project.tree(item.path))}
     return [found[key] for key in sorted(found)], sorted(item.name for item in looked.values())
+
+
+def _called_here(project: Project) -> Callable[[Function], list[Function]]:
+    return lambda function: project.tree(function.path).called_by(function)
 
 
 def _key(function: Function) -> str:
@@ -57,16 +75,42 @@ def _in(function: Function) -> Iterator[Staging]:
             yield Staging(function.path, node.lineno, function.name, what)
 
 
+def _held_by(function: Function, tree: Tree) -> Iterator[Staging]:
+    """Where a buffer was made that the function uses: an attribute of its class, a global of its file."""
+    if tree.module is None:
+        return
+    used = {
+        ast.unparse(node)
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+    }
+    owner = function.name.rpartition(".")[0]
+    mates = [item for item in tree.functions.values() if owner and item.name.rpartition(".")[0] == owner]
+    makers: list[tuple[str, Iterable[ast.AST]]] = [(item.name, ast.walk(item.node)) for item in mates]
+    makers.append(("", tree.module.body))
+    for name, nodes in makers:
+        for node in nodes:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            # A local name of another method is not ours.
+            held = {ast.unparse(target) for target in targets if not name or isinstance(target, ast.Attribute)}
+            for call in ast.walk(node.value) if held & used else ():
+                if isinstance(call, ast.Call) and (what := _what(call)):
+                    yield Staging(function.path, call.lineno, name or "the file", what)
+
+
 def _what(call: ast.Call) -> str:
     name = called_name(call)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in _PINS or _true(keywords.get("pin_memory")):
         return "pinned staging memory"
-    if _true(keywords.get("non_blocking")) and name in ("to", "copy_", "cuda"):
+    later = keywords.get("non_blocking") or (call.args[1] if name == "copy_" and len(call.args) > 1 else None)
+    if _true(later) and name in ("to", "copy_", "cuda"):
         return "a copy that nobody waits for"
     if name in _RAW:
         return "a raw pointer or copy that torch does not know of"
-    if name in _STREAMS and _of_torch(call.func):
+    if name in _STREAMS | _BETWEEN_STREAMS and _of_torch(call.func):
         return "work on another stream"
     return ""
 
@@ -83,5 +127,5 @@ def _of_torch(func: ast.expr) -> bool:
     owner = func.value if isinstance(func, ast.Attribute) else func
     last = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     return isinstance(func, ast.Attribute) and (
-        func.attr == "wait_stream" or any(word in last.lower() for word in _STREAM_OWNERS)
+        func.attr in _BETWEEN_STREAMS or any(word in last.lower() for word in _STREAM_OWNERS)
     )

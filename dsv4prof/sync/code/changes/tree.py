@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -48,6 +48,14 @@ class Tree:
             for name, node in _functions(self.module, ""):
                 self.functions[name] = Function(name, node, path)
 
+    def touched(self, ranges: list[tuple[int, int]]) -> set[str]:
+        """The outermost functions that hold a line of the ranges."""
+        return {name.partition(".<locals>")[0] for name, made in self.functions.items() if made.touches(ranges)}
+
+    def spans(self, names: Iterable[str]) -> list[tuple[int, int]]:
+        """First and last line of those functions that are there."""
+        return [(made.first, made.last) for name in names if (made := self.functions.get(name)) is not None]
+
     def around(self, line: int) -> Function | None:
         """The innermost function that holds the line."""
         inside = [function for function in self.functions.values() if function.first <= line <= function.last]
@@ -62,6 +70,12 @@ class Tree:
         return [other for other in self.functions.values() if other is not function and other.short in function.calls]
 
 
+@lru_cache(maxsize=128)
+def tree_of(path: str, content: bytes | None) -> Tree:
+    """The tree of one version of a file, which several questions are asked of."""
+    return Tree(path, content)
+
+
 def called_name(call: ast.Call) -> str:
     """The last part of what is called; "" for a call of a call."""
     if isinstance(call.func, ast.Attribute):
@@ -70,16 +84,18 @@ def called_name(call: ast.Call) -> str:
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, FunctionNode]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, _SCOPES):
-            name = prefix + child.name
-            if isinstance(child, ast.ClassDef):
-                yield from _functions(child, f"{name}.")
+    """Statements alone are walked: no expression holds a definition."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            if isinstance(child, _SCOPES):
+                name = prefix + child.name
+                if isinstance(child, ast.ClassDef):
+                    yield from _functions(child, f"{name}.")
+                else:
+                    yield name, child
+                    yield from _functions(child, f"{name}.<locals>.")
             else:
-                yield name, child
-                yield from _functions(child, f"{name}.<locals>.")
-        else:
-            yield from _functions(child, prefix)
+                yield from _functions(child, prefix)
 
 
 def _parsed(content: bytes | None) -> ast.Module | None:

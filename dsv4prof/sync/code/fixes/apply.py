@@ -6,6 +6,7 @@ Needs libcst, in the extra `fix`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,8 @@ from dsv4prof.sync.code.found import Found
 
 # Facts without which no rewrite is tried.
 _TOTAL, _RECEIVER, _LIST = "total", "receiver", "list"
+# What a patch takes for a line: a form feed or a carriage return within it ends none.
+_LINE = re.compile("[^\n]*\n|[^\n]+")
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class FixedFile(msgspec.Struct, frozen=True):
 
     def diff(self, prefix: str = "") -> str:
         """As a unified diff; empty where nothing changed."""
-        old, new = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (self.before, self.content))
+        old, new = (_LINE.findall(text.decode("utf-8", "replace")) for text in (self.before, self.content))
         name = prefix + self.path
         lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
         return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
@@ -66,8 +69,10 @@ def fix(path: str, content: bytes, found: Sequence[Found]) -> FixedFile:
         module = cst.parse_module(content)
     except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError) as error:
         raise InputError(f"cannot fix {path}: its syntax cannot be read", hint="mend the file first") from error
-    wrapper = cst.MetadataWrapper(module)
     mender = Mender(wanted, content)
-    changed = wrapper.visit(mender)
+    try:
+        changed = cst.MetadataWrapper(module).visit(mender)
+    except RecursionError as error:
+        raise InputError(f"cannot fix {path}: it is nested too deeply", hint="mend the file by hand") from error
     edits = [Edit(*edit) for edit in mender.edits]
     return FixedFile(path, content, changed.bytes if edits else content, edits)

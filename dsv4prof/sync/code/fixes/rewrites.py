@@ -12,6 +12,14 @@ import libcst as cst
 
 # torch.full refuses a number beyond float16's range where torch.tensor makes it infinite.
 _LARGEST = 65_504
+# And one beyond an 8-bit float's, which torch.tensor makes NaN or the largest: of these e4m3fnuz ends first.
+_LARGEST_OF_ALL = 240
+_ORDINARY = frozenset(
+    {
+        *("float64", "double", "float32", "float", "float16", "half", "bfloat16", "complex64", "complex128", "bool"),
+        *("uint8", "int8", "int16", "short", "int32", "int", "int64", "long"),
+    }
+)
 _LIST_MAKERS = frozenset({"tensor", "as_tensor"})
 _KEPT_KEYWORDS = frozenset({"dtype", "device", "requires_grad"})
 _EMPTY = cst.Module([])
@@ -38,19 +46,24 @@ def with_total(call: cst.Call, facts: Mapping[str, str]) -> cst.Call | None:
     return call.with_changes(args=args)
 
 
-def as_full(call: cst.Call) -> cst.Call | None:
-    """`torch.tensor([k] * n, device=d)` as `torch.full((n,), k, device=d)`: filled there, nothing is uploaded."""
+def as_full(call: cst.Call, *, len_is_known: bool = True) -> cst.Call | None:
+    """`torch.tensor([k] * n, device=d)` as `torch.full((n,), k, device=d)`: filled there, nothing is uploaded.
+
+    `len_is_known` is False where `len` may be something else than the builtin.
+    """
     if not _is_torch(call.func, _LIST_MAKERS) or not call.args or call.args[0].keyword or call.args[0].star:
         return None
     keywords = {arg.keyword.value: arg for arg in call.args[1:] if arg.keyword is not None}
     if len(keywords) != len(call.args) - 1 or not set(keywords) <= _KEPT_KEYWORDS or "device" not in keywords:
         return None
-    found = _filled(call.args[0].value, has_dtype="dtype" in keywords)
-    if found is None:
+    found = _filled(call.args[0].value, has_dtype="dtype" in keywords, len_is_known=len_is_known)
+    if found is None or not _fits(found[1], keywords.get("dtype")):
         return None
     size, number = found
     first = call.args[0]
-    shape = first.with_changes(value=size, comma=_separator(call))
+    # The list's own comma, with the remark behind it, stays behind the number.
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    shape = first.with_changes(value=size, comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return call.with_changes(
         func=cst.ensure_type(call.func, cst.Attribute).with_changes(attr=cst.Name("full")),
         args=[shape, first.with_changes(value=number), *call.args[1:]],
@@ -69,7 +82,18 @@ def as_fill(assign: cst.Assign) -> cst.Expr | None:
     )
 
 
-def _filled(value: cst.BaseExpression, *, has_dtype: bool) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+def _fits(number: cst.BaseExpression, dtype: cst.Arg | None) -> bool:
+    """Whether every dtype that this may be takes the number the same way in both forms."""
+    if dtype is None or (isinstance(dtype.value, cst.Attribute) and dtype.value.attr.value in _ORDINARY):
+        return True
+    value = _number(number)
+    # Of what is no whole number a float of powers of two makes something in one form alone.
+    return isinstance(value, int) and abs(value) <= _LARGEST_OF_ALL
+
+
+def _filled(
+    value: cst.BaseExpression, *, has_dtype: bool, len_is_known: bool
+) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     """The size and the number of a list of equal numbers, or of a bare number."""
     if _number(value) is not None:
         return cst.Tuple([]), value
@@ -82,14 +106,18 @@ def _filled(value: cst.BaseExpression, *, has_dtype: bool) -> tuple[cst.BaseExpr
         return _one_tuple(cst.Integer(str(len(items)))), items[0]
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Multiply):
         for items_, count in ((value.left, value.right), (value.right, value.left)):
-            if isinstance(items_, cst.List) and len(items_.elements) == 1 and _never_negative(count, has_dtype):
+            if (
+                isinstance(items_, cst.List)
+                and len(items_.elements) == 1
+                and _never_negative(count, has_dtype, len_is_known)
+            ):
                 number = items_.elements[0].value
                 if _number(number) is not None and not isinstance(items_.elements[0], cst.StarredElement):
                     return _one_tuple(count), number
     return None
 
 
-def _never_negative(count: cst.BaseExpression, has_dtype: bool) -> bool:
+def _never_negative(count: cst.BaseExpression, has_dtype: bool, len_is_known: bool) -> bool:
     """A negative count makes an empty list and no tensor; an empty list has another dtype unless one is named."""
     if isinstance(count, cst.Integer):
         return int(count.evaluated_value) > 0
@@ -98,7 +126,7 @@ def _never_negative(count: cst.BaseExpression, has_dtype: bool) -> bool:
     if isinstance(count, cst.Call):
         name = count.func
         if isinstance(name, cst.Name):
-            return name.value == "len"
+            return name.value == "len" and len_is_known
         return isinstance(name, cst.Attribute) and name.attr.value in ("numel", "size") and len(count.args) <= 1
     return (
         isinstance(count, cst.Subscript)

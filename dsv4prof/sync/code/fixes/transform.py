@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import libcst as cst
 from libcst.metadata import PositionProvider
 
+from dsv4prof.sync.code.files import decode
 from dsv4prof.sync.code.fixes import rewrites
 from dsv4prof.sync.code.found import Found
 
 _Place = tuple[int, int]
+
+# A builtin as anything but the function that is called: somebody may have given its name to something else.
+_ITSELF = {name: re.compile(rb"\b%b\b(?!\s*\()|\bdef\s+%b\b" % (name, name)) for name in (b"len", b"sum")}
 
 
 class Mender(cst.CSTTransformer):
@@ -21,7 +26,9 @@ class Mender(cst.CSTTransformer):
     def __init__(self, found: Sequence[Found], content: bytes) -> None:
         super().__init__()
         self.edits: list[tuple[Found, str, str, _Place, _Place]] = []
-        lines = content.splitlines()
+        # ast counts the bytes of UTF-8, whatever the file is written in.
+        lines = decode(content).encode("utf-8", "surrogatepass").splitlines()
+        self._builtin = {name.decode(): itself.search(content) is None for name, itself in _ITSELF.items()}
         self._at: dict[_Place, list[Found]] = {}
         for item in found:
             self._at.setdefault((item.line, _characters(lines, item.line, item.column)), []).append(item)
@@ -30,9 +37,10 @@ class Mender(cst.CSTTransformer):
         for found in self._here(original_node):
             rewritten = None
             if "total" in found.facts and _named(original_node, "repeat_interleave"):
-                rewritten = rewrites.with_total(updated_node, found.facts)
+                if self._builtin["sum"] or "sum(" not in found.facts["total"]:
+                    rewritten = rewrites.with_total(updated_node, found.facts)
             elif "list" in found.facts:
-                rewritten = rewrites.as_full(updated_node)
+                rewritten = rewrites.as_full(updated_node, len_is_known=self._builtin["len"])
             if rewritten is not None and self._note(found, original_node, rewritten):
                 return rewritten
         return updated_node

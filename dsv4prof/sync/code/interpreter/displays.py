@@ -8,6 +8,7 @@ from dsv4prof.sync.code import semantics, values
 from dsv4prof.sync.code.interpreter import guards, targets
 from dsv4prof.sync.code.interpreter.dispatch import Table, chain_of, evaluate, quietly
 from dsv4prof.sync.code.interpreter.environments import Environment
+from dsv4prof.sync.code.interpreter.keyed import keyed
 from dsv4prof.sync.code.interpreter.run import Run
 from dsv4prof.sync.code.values import ANYTHING, Value
 
@@ -49,12 +50,19 @@ def _display(run: Run, node: ast.List | ast.Tuple | ast.Set, env: Environment) -
 
 def _dict(run: Run, node: ast.Dict, env: Environment) -> Value:
     made: list[Value] = []
+    names: list[str] = []
     for key, value in zip(node.keys[:_DISPLAY], node.values[:_DISPLAY], strict=True):
-        if key is not None:
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            names.append(key.value)
+        elif key is not None:
             evaluate(run, key, env)
         held = evaluate(run, value, env)
         made.append(held if key is not None else held.element or ANYTHING)
-    return values.mapping_of(values.join_all(made)) if made else Value(kinds=values.MAPPING)
+    if not made:
+        return Value(kinds=values.MAPPING)
+    if len(names) == len(node.keys) == len(set(names)):
+        return keyed(dict(zip(names, made, strict=True)))
+    return values.mapping_of(values.join_all(made))
 
 
 def _comprehension(

@@ -2,8 +2,8 @@
 
 One dict holds it all, because it is copied at every branch. A plain key is a local name. A key with a dot is a path
 (`batch.seq_lens`): it counts over what the class says, until its head is assigned again. Keys that start with a mark
-are no values: `@host` (only a CPU runs this), `?` and a text (this was read back already), `&` and a name (the test
-whose outcome the name holds).
+are no values: `@host` (only a CPU runs this), `@cold` (only somebody who debugs does), `?` and a text (this was read
+back already), `&` and a name (the test whose outcome the name holds).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dsv4prof.sync.code.values import Value, join, settled
 Environment = dict[str, Any]
 
 HOST_ONLY = "@host"
+COLD = "@cold"
 READ = "?"
 TEST = "&"
 _MARKS = "@?&"

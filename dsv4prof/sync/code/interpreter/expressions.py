@@ -7,20 +7,24 @@ import ast
 from msgspec.structs import replace
 
 from dsv4prof.sync.code import semantics
-from dsv4prof.sync.code.interpreter import guards, reads, targets
+from dsv4prof.sync.code.interpreter import guards, reads, sameness, targets
 from dsv4prof.sync.code.interpreter.dispatch import Table, chain_of, evaluate
 from dsv4prof.sync.code.interpreter.environments import Environment
 from dsv4prof.sync.code.interpreter.indexes import index_of
+from dsv4prof.sync.code.interpreter.keyed import of_key
 from dsv4prof.sync.code.interpreter.run import Run
 from dsv4prof.sync.code.values import (
     ANYTHING,
+    ARRAY,
     CALLABLE,
+    CERTAIN,
     HOST,
     HOST_NUMBER,
     LIKELY,
     NONE,
     OBJECT,
     POSSIBLE,
+    SEQUENCE,
     TENSOR,
     UNKNOWN,
     Value,
@@ -88,13 +92,17 @@ def _attribute(run: Run, node: ast.Attribute, env: Environment) -> Value:
             return _surer(run, chain, known) if run.proven else known
     base = evaluate(run, node.value, env)
     value = run.stamped(attribute_of(run, base, node.attr), node)
+    if value.kinds & (SEQUENCE | ARRAY) and not value.same:
+        path = chain_of(node)
+        # Until somebody is called who may change it, every read of the path gives the same numbers.
+        value = sameness.named(value, f"{path}@after {run.epoch}") if path else value
     return _surer(run, chain, value) if run.proven else value
 
 
 def _surer(run: Run, chain: str, value: Value) -> Value:
     """A guess by the name alone, where other lines show that it is a tensor indeed."""
     if value.kinds & TENSOR and value.strength == POSSIBLE and chain in run.proven:
-        return replace(value, strength=LIKELY)
+        return replace(value, kinds=value.kinds & ~UNKNOWN, strength=LIKELY)
     return value
 
 
@@ -122,10 +130,23 @@ def _subscript(run: Run, node: ast.Subscript, env: Environment) -> Value:
         method = run.world.project.find_method(base.ref, "__getitem__")
         if method:
             return run.world.returns(method, run.level)
+    held = of_key(base, index)
+    if held is not None:
+        return held
     outcome = semantics.subscript(base, index)
+    if isinstance(index.const, str):
+        return _of_name(run, index.const, run.stamped(outcome.value, node))
     if outcome.effects:
         reads.emit(run, node, node.value, outcome.effects, env)
     return run.stamped(outcome.value, node)
+
+
+def _of_name(run: Run, name: str, value: Value) -> Value:
+    """`x["name"]`: as of an attribute of that name, a host mark in it counts where nothing certain says otherwise."""
+    told = run.world.assumed(name)
+    marked = told.kinds & (TENSOR | ARRAY) and not told.may_be_on_device
+    guessed = value.kinds & UNKNOWN or (value.may_be_on_device and value.strength < CERTAIN)
+    return told if marked and guessed else value
 
 
 def _binary(run: Run, node: ast.BinOp, env: Environment) -> Value:

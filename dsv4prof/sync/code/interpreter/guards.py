@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dsv4prof.sync.code import semantics, values
 from dsv4prof.sync.code.interpreter import reads
 from dsv4prof.sync.code.interpreter.dispatch import chain_of, evaluate, names_in, quietly
-from dsv4prof.sync.code.interpreter.environments import HOST_ONLY, TEST, Environment, joined
+from dsv4prof.sync.code.interpreter.environments import COLD, HOST_ONLY, TEST, Environment, joined
 from dsv4prof.sync.code.interpreter.narrow import narrowed, on_host, without
 from dsv4prof.sync.code.interpreter.run import Run
 from dsv4prof.sync.code.values import NONE, NOTHING, ON_DEVICE, UNKNOWN, Value
@@ -34,7 +34,26 @@ def branch(run: Run, node: ast.expr, env: Environment, context: str = "condition
         return no, yes
     if isinstance(node, ast.BoolOp):
         return _several(run, node, env)
-    return decided(run, node, evaluate(run, node, env), env, context)
+    yes, no = decided(run, node, evaluate(run, node, env), env, context)
+    if yes is not None and _debugs(node):
+        yes = _with(run, yes, COLD, True)
+    return yes, no
+
+
+def _debugs(node: ast.expr) -> bool:
+    """`if os.environ.get("X_DEBUG")`, `if envs.X_DEBUG.get()`, `if self.debug`, `if logger.isEnabledFor(DEBUG)`."""
+    known: bool | None = getattr(node, "debugs", None)
+    if known is None:
+        known = any(
+            "debug" in (getattr(part, "attr", None) or getattr(part, "id", None) or _text(part)).lower()
+            for part in ast.walk(node)
+        )
+        node.debugs = known  # type: ignore[attr-defined]
+    return known
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def decided(run: Run, node: ast.expr, value: Value, env: Environment, context: str = "and-or") -> Sides:

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from dsv4prof.sync.code import semantics, values
 from dsv4prof.sync.code.effects import Args, Outcome
-from dsv4prof.sync.code.interpreter import nested, reads
+from dsv4prof.sync.code.interpreter import nested, reads, sameness
 from dsv4prof.sync.code.interpreter.dispatch import Table, chain_of, evaluate
 from dsv4prof.sync.code.interpreter.environments import Environment, settle
 from dsv4prof.sync.code.interpreter.expressions import attribute_of
+from dsv4prof.sync.code.interpreter.keyed import keyed, of_key
 from dsv4prof.sync.code.interpreter.run import Run
 from dsv4prof.sync.code.values import (
     ANYTHING,
@@ -84,29 +85,44 @@ _READERS = frozenset(
         "cumsum",
     ]
 )
+_SPREAD = "repeat-interleave-tensor"
 _WAITS = ("synchronize", "wait")
 
 
 def call(run: Run, node: ast.Call, env: Environment) -> Value:
     """The value of a call."""
     value = _call(run, node, env)
-    if run.reads:
-        _written(run, node, value, env)
+    _written(run, node, env)
     return value
 
 
-def _written(run: Run, node: ast.Call, value: Value, env: Environment) -> None:
+def _written(run: Run, node: ast.Call, env: Environment) -> None:
     """What the call may have written into is news when it is read again."""
     func = node.func
     if isinstance(func, ast.Attribute) and func.attr.endswith("_") and not func.attr.endswith("__"):
-        reads.forget(env, (part.id for part in ast.walk(func.value) if isinstance(part, ast.Name)))
+        run.epoch += 1
+        if run.reads:
+            reads.forget(env, (part.id for part in ast.walk(func.value) if isinstance(part, ast.Name)))
+        _rename(run, func.value, env)
     name = chain_of(func)
     if name.startswith(("torch.", "np.", "F.", "math.")) or name in _HARMLESS:
         return
     if isinstance(func, ast.Attribute) and not name.startswith(("self.", "cls.")) and func.attr in _READERS:
         return
+    run.epoch += 1
+    for argument in node.args:
+        _rename(run, argument, env)
+    if not run.reads:
+        return
     given = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
     reads.forget_shared(env, given)
+
+
+def _rename(run: Run, node: ast.expr, env: Environment) -> None:
+    """Somebody may have written into a local: the numbers that it held have no name any longer."""
+    held = env.get(chain_of(node))
+    if held is not None and held.same:
+        sameness.forget(held.same, env)
 
 
 def _call(run: Run, node: ast.Call, env: Environment) -> Value:
@@ -175,6 +191,8 @@ def _callable(run: Run, node: ast.Call, target: Value, env: Environment) -> Valu
     outcome = semantics.call(ref, args)
     if outcome is None:
         return _unknown(ref, args)
+    if ref == "torch.repeat_interleave":
+        outcome = _totalled(outcome, args.get(1, "repeats") or args.get(0, "input"), env)
     return _outcome(run, node, node.args[0] if node.args else node, outcome, ref, env)
 
 
@@ -184,6 +202,18 @@ def _outcome(run: Run, node: ast.Call, receiver: ast.expr, outcome: Outcome, nam
     if name.endswith(_WAITS):
         settle(env)
     return run.stamped(outcome.value, node)
+
+
+def _totalled(outcome: Outcome, counts: Value | None, env: Environment) -> Outcome:
+    """With the host expression that is the exact sum of the repeats, where one is proven: what a fix needs."""
+    total = sameness.exact_total(env, counts) if counts is not None else ""
+    if not total:
+        return outcome
+    effects = tuple(
+        replace(effect, facts={**effect.facts, "total": total}) if effect.form == _SPREAD else effect
+        for effect in outcome.effects
+    )
+    return replace(outcome, effects=effects)
 
 
 def _unknown(ref: str, args: Args) -> Value:
@@ -200,6 +230,10 @@ def _method(run: Run, node: ast.Call, base: Value, name: str, env: Environment) 
     args = arguments(run, node, env)
     if base.kinds & OBJECT and base.ref:
         return _object(run, node, base, name, args, env)
+    if name == "get" and args.positional:
+        held = of_key(base, args.positional[0])
+        if held is not None:
+            return held
     if name in _ADDS and base.kinds & SEQUENCE:
         assert isinstance(node.func, ast.Attribute)
         _added(node.func.value, base, args, env)
@@ -207,6 +241,8 @@ def _method(run: Run, node: ast.Call, base: Value, name: str, env: Environment) 
         outcome = semantics.method(base, name, args)
         if outcome is not None and not (outcome.value is ANYTHING and not outcome.effects):
             assert isinstance(node.func, ast.Attribute)
+            if name == "repeat_interleave":
+                outcome = _totalled(outcome, args.get(0, "repeats"), env)
             return _outcome(run, node, node.func.value, outcome, name, env)
     if name.endswith(_WAITS):
         settle(env)
@@ -260,6 +296,8 @@ def _added(receiver: ast.expr, base: Value, args: Args, env: Environment) -> Non
     chain = chain_of(receiver)
     if not chain or not args.positional:
         return
+    if base.same:
+        sameness.forget(base.same, env)
     new = args.positional[-1]
     held = base.element
     env[chain] = replace(
@@ -312,14 +350,6 @@ def _dict(run: Run, node: ast.Call, env: Environment) -> Value:
     if args.positional or args.open:
         return Value(kinds=MAPPING)
     return keyed(args.keywords)
-
-
-def keyed(held: dict[str, Value]) -> Value:
-    """A dict whose keys are known: `**` of it gives keywords."""
-    if not held:
-        return Value(kinds=MAPPING)
-    made = values.mapping_of(values.join_all(list(held.values())))
-    return replace(made, items=tuple(held.values()), const=tuple(held))
 
 
 def _first(run: Run, node: ast.Call, env: Environment) -> Value:

@@ -27,8 +27,8 @@ def narrowed(run: Run, value: Value, kinds: int, ref: str, name: str) -> Value:
     kept = value.kinds & kinds
     if kinds == TENSOR and (not kept or value.strength == POSSIBLE):
         told = semantics.from_annotation("torch.Tensor", name, run.world.conventions)
-        if told is not None and not kept and not value.kinds & UNKNOWN and value.kinds & ~NONE:
-            # Declared to be a list, and tested all the same: of such a tensor nobody says where it lives.
+        if told is not None and not kept and told.may_be_on_device:
+            # Of a list that is tested all the same, or of anything: that it is a tensor does not say where it lives.
             return replace(told, strength=POSSIBLE, params=value.params)
         if told is not None and not (kept and value.places and not value.may_be_on_device):
             return replace(told, params=value.params)

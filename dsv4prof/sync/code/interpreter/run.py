@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from dsv4prof.sync.code.effects import Args, Effect
 from dsv4prof.sync.code.facts import Module
-from dsv4prof.sync.code.interpreter.environments import HOST_ONLY, Environment
-from dsv4prof.sync.code.values import Value, Why, join
+from dsv4prof.sync.code.interpreter.environments import COLD, HOST_ONLY, Environment
+from dsv4prof.sync.code.values import CERTAIN, Value, Why, join
 
 if TYPE_CHECKING:
     from dsv4prof.sync.code.interpreter.nested import Closure
@@ -24,15 +24,16 @@ _TEXT = 200
 class Site:
     """One place in the source where one form happens, as it is met along the paths."""
 
-    __slots__ = ("conditional", "effect", "function", "loop", "node", "span", "statement", "times")
+    __slots__ = ("cold", "conditional", "effect", "function", "loop", "node", "span", "statement", "times")
 
-    def __init__(self, run: Run, node: ast.AST, effect: Effect, conditional: bool) -> None:
+    def __init__(self, run: Run, node: ast.AST, effect: Effect, conditional: bool, cold: bool) -> None:
         self.node = node
         self.span = span_of(run.anchor or node)
         self.effect = effect
         self.statement = run.statement
         self.function = run.function
         self.conditional = conditional
+        self.cold = cold
         self.loop = run.loops
         self.times = effect.times
 
@@ -69,20 +70,28 @@ class Run:
         self.exits: list[list[Environment]] = []
         self.heads: set[str] = set()
         self.tests = False
+        self.minted: set[str] = set()
+        self.epoch = 0
         self.reads = False
         self.unused: ast.AST | None = None
         self.proven: frozenset[str] = frozenset()
 
     def emit(self, node: ast.AST, effects: Iterable[Effect], env: Environment) -> None:
         """Notes effects at `node`, unless only a host runs this."""
-        if self.sites is None or HOST_ONLY in env:
+        if self.sites is None:
+            return
+        host = env.get(HOST_ONLY)
+        if host is True:
             return
         for effect in effects:
+            if host is not None and effect.level < CERTAIN:
+                continue
             key = (*span_of(self.anchor or node), effect.form)
             known = self.sites.get(key)
             if known is None:
-                self.sites[key] = Site(self, node, self.stamped_effect(effect, node), self.conditions > 0)
+                self.sites[key] = Site(self, node, self.stamped_effect(effect, node), self.conditions > 0, COLD in env)
             else:
+                known.cold = known.cold and COLD in env
                 known.conditional = known.conditional and self.conditions > 0
                 if effect.level > known.effect.level:
                     known.effect = self.stamped_effect(effect, node)

@@ -75,7 +75,7 @@ def _for(run: Run, node: ast.For | ast.AsyncFor, env: Environment) -> Environmen
     source = evaluate(run, node.iter, env)
     outcome = semantics.iterate(source)
     run.emit(node.iter, outcome.effects, env)
-    element = run.stamped(outcome.value, node.iter)
+    element = targets.element_of(run, node.target, run.stamped(outcome.value, node.iter))
     return _loop(run, node, _forget_constants(node, env), element)
 
 

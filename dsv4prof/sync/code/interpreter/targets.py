@@ -7,18 +7,22 @@ import ast
 from msgspec.structs import replace
 
 from dsv4prof.sync.code import semantics
-from dsv4prof.sync.code.interpreter import reads
+from dsv4prof.sync.code.interpreter import reads, sameness
 from dsv4prof.sync.code.interpreter.dispatch import chain_of, evaluate
 from dsv4prof.sync.code.interpreter.environments import TEST, Environment, forget_paths
 from dsv4prof.sync.code.interpreter.indexes import index_of
+from dsv4prof.sync.code.interpreter.keyed import with_key
 from dsv4prof.sync.code.interpreter.run import Run
-from dsv4prof.sync.code.values import ANYTHING, UNKNOWN, Value, sequence_of
+from dsv4prof.sync.code.values import ANYTHING, MAPPING, POSSIBLE, UNKNOWN, Value, sequence_of
+
+# How the story ends of a value of which nothing but the annotation of the function that gave it is known.
+BY_ANNOTATION = " gives a tensor, by its annotation alone"
 
 
 def assign(run: Run, target: ast.expr, value: Value, env: Environment, node: ast.AST) -> None:
     """`target = value`, which the statement or expression `node` does."""
     if target.__class__ is ast.Name:
-        name(run, target.id, value, env)
+        name(run, target.id, sameness.bound(run, value, target.id, target.lineno, env), env)
     elif isinstance(target, ast.Attribute):
         _attribute(run, target, value, env)
     elif isinstance(target, ast.Subscript):
@@ -29,11 +33,26 @@ def assign(run: Run, target: ast.expr, value: Value, env: Environment, node: ast
         assign(run, target.value, sequence_of(value), env, node)
 
 
+def element_of(run: Run, target: ast.expr, value: Value) -> Value:
+    """An element that a loop binds: of an annotated list of tensors nobody says where they are, but a name may."""
+    why = value.why
+    if not isinstance(target, ast.Name) or why is None or why.before is not None or not value.may_be_on_device:
+        return value
+    mirror = semantics.from_annotation("torch.Tensor", target.id, run.world.conventions)
+    marked = mirror is not None and not mirror.may_be_on_device
+    return replace(value, strength=POSSIBLE) if marked and ", annotated " in why.text else value
+
+
 def name(run: Run, name: str, value: Value, env: Environment) -> None:
     """`name = value`; of a value of which nothing is known its name may tell."""
     if value.kinds == UNKNOWN:
         told = run.world.assumed(name)
         value = replace(told, params=told.params | value.params) if value.params else told
+    why = value.why
+    if why is not None and value.may_be_on_device and why.before is None and why.text.endswith(BY_ANNOTATION):
+        # An annotation that says Tensor says nothing of its place; a name that says host does.
+        mirror = semantics.from_annotation("torch.Tensor", name, run.world.conventions)
+        value = mirror if mirror is not None and not mirror.may_be_on_device else value
     if name in run.heads:
         forget_paths(env, name)
     if run.tests:
@@ -51,6 +70,8 @@ def _attribute(run: Run, target: ast.Attribute, value: Value, env: Environment) 
     if value.kinds == UNKNOWN:
         told = run.world.attribute_told(run, chain, target, env)
         value = told if told is not None else value
+    value = sameness.bound(run, value, chain, target.lineno, env)
+    run.epoch += 1
     forget_paths(env, chain)
     run.heads.add(chain.partition(".")[0])
     env[chain] = value
@@ -67,6 +88,16 @@ def element(run: Run, target: ast.Subscript, value: Value, env: Environment, nod
     outcome = semantics.store_subscript(base, index, value, augmented)
     if outcome.effects:
         run.emit(node, outcome.effects, env)
+    if base.same:
+        # Its numbers are others now, wherever it is known.
+        sameness.forget(base.same, env)
+    run.epoch += 1
+    if base.kinds == MAPPING:
+        chain = chain_of(target.value)
+        if chain:
+            env[chain] = with_key(base, index, value)
+            if "." in chain:
+                run.heads.add(chain.partition(".")[0])
     if run.reads:
         reads.forget(env, (part.id for part in ast.walk(target.value) if isinstance(part, ast.Name)))
 

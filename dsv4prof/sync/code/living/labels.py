@@ -65,7 +65,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def read_labels(path: Path) -> list[Site]:
     """Raises InputError naming the line that is no site, or the file that cannot be read or is empty."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Only a newline ends a line of JSON: a text within may hold other separators of Unicode.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read the labels {path}: {why}", hint=_HINT) from error

@@ -23,11 +23,9 @@ from dsv4prof.sync.code.values import (
 
 _SIZED = listed("zeros ones empty full random.rand random.randn")
 _AS_ARRAY = listed("asarray array ascontiguousarray asanyarray fromiter stack concatenate")
-_NUMBERS = listed("prod ndim size ceil floor isscalar log2 finfo iinfo array_equal allclose shape_base")
 _TYPES = listed(
     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bool_ intp longlong dtype int_ double"
 )
-_HOST_METHODS = listed("item")
 
 
 def numpy_call(name: str, args: Args) -> Outcome:

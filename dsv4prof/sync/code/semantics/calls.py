@@ -51,28 +51,6 @@ _HOST_FUNCTIONS = listed(
     "set_float32_matmul_precision get_autocast_dtype _check _assert Generator broadcast_shapes is_distributed "
     "get_device_module get_autocast_gpu_dtype is_vulkan_available set_warn_always"
 )
-_NO_TENSORS = (
-    "utils.",
-    "compiler.",
-    "_dynamo.",
-    "_inductor.",
-    "jit.",
-    "backends.",
-    "version.",
-    "profiler.",
-    "library.",
-    "multiprocessing.",
-    "fx.",
-    "optim.",
-    "onnx.",
-    "export.",
-    "hub.",
-    "package.",
-    "overrides.",
-    "_C.",
-    "_logging.",
-    "testing.",
-)
 _DTYPES = {
     "bool": "bool",
     "uint8": "uint8",

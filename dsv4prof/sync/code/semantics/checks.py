@@ -17,7 +17,6 @@ from dsv4prof.sync.code.values import (
     TENSOR,
     UNKNOWN,
     Value,
-    sequence,
     sequence_of,
 )
 
@@ -227,8 +226,3 @@ def distribution(name: str, args: Args) -> Outcome:
     if source is None or not on_device(source):
         return Outcome(result)
     return Outcome(result, _told(forms.DISTRIBUTION_VALIDATION, source, "the parameters are validated on the host"))
-
-
-def two(receiver: Value, args: Args) -> Outcome:
-    """Values and indices."""
-    return Outcome(sequence((derived(receiver), derived(receiver, dtype="int"))))

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from dsv4prof.sync.code.effects import Args, Effect, Outcome
 from dsv4prof.sync.code.semantics import forms
 from dsv4prof.sync.code.semantics.copies import MAY_WAIT, WAITS, to_device, waiting
-from dsv4prof.sync.code.semantics.reads import pending_read
-from dsv4prof.sync.code.semantics.tell import HOST_RESULT, derived, effect, every, on_device, tensor_within
+from dsv4prof.sync.code.semantics.tell import HOST_RESULT, derived, effect, on_device, tensor_within
 from dsv4prof.sync.code.values import (
     ARRAY,
     CERTAIN,
@@ -20,7 +19,6 @@ from dsv4prof.sync.code.values import (
     PAGEABLE,
     PINNED,
     POSSIBLE,
-    SEQUENCE,
     TENSOR,
     Value,
 )
@@ -96,16 +94,7 @@ def pin_memory(receiver: Value, args: Args) -> Outcome | None:
 
 
 def pinning(source: Value) -> Effect:
-    """The stall of getting page-locked memory: worth a word in a hot path only, and no wait for the device."""
+    """The stall of getting page-locked memory: no wait for the device, and none where the allocator has some cached."""
     return Effect(
-        forms.PIN_MEMORY, LIKELY, "new pinned memory takes milliseconds at times", source.why, params=source.params
+        forms.PIN_MEMORY, POSSIBLE, "new pinned memory takes milliseconds at times", source.why, params=source.params
     )
-
-
-def array_interface(args: Args) -> Outcome:
-    """What reads every argument through NumPy's protocols: a device tensor raises there, a pending copy is a hazard."""
-    effects: tuple[Effect, ...] = ()
-    for value in every(args):
-        if value.kinds & (TENSOR | SEQUENCE):
-            effects = effects + pending_read(value)
-    return Outcome(Value(kinds=ARRAY, strength=CERTAIN), effects)

@@ -23,7 +23,6 @@ from dsv4prof.sync.code.values import (
     LIKELY,
     MAPPING,
     NONE,
-    NOTHING,
     ON_DEVICE,
     POSSIBLE,
     SEQUENCE,
@@ -32,7 +31,6 @@ from dsv4prof.sync.code.values import (
     UNKNOWN,
     Value,
     sequence,
-    sequence_of,
 )
 
 
@@ -253,8 +251,3 @@ def contents(value: Value) -> Value:
         # One of (tensor, number, number): which one is not known.
         return replace(element, kinds=element.kinds | UNKNOWN, strength=POSSIBLE)
     return element
-
-
-def keys() -> Value:
-    """The keys of a dict: nothing is known of them."""
-    return sequence_of(Value(kinds=UNKNOWN, const=NOTHING), "")

@@ -19,7 +19,7 @@ from dsv4prof.sync.code.semantics.reductions import REDUCTIONS
 from dsv4prof.sync.code.semantics.shapes import SHAPES, Handler, elementwise
 from dsv4prof.sync.code.semantics.sizes import number_effects
 from dsv4prof.sync.code.semantics.storing import index_put
-from dsv4prof.sync.code.values import DEVICE, ON_DEVICE, TENSOR, Value, constant
+from dsv4prof.sync.code.values import TENSOR, Value, constant
 
 
 def _type_as(receiver: Value, args: Args) -> Outcome:
@@ -42,10 +42,6 @@ def _storage(receiver: Value, args: Args) -> Outcome:
 
 def _nothing(receiver: Value, args: Args) -> Outcome:
     return Outcome(constant(None))
-
-
-def _get_device(receiver: Value, args: Args) -> Outcome:
-    return Outcome(same_memory(receiver) if receiver.kinds & TENSOR else Value(kinds=DEVICE, places=ON_DEVICE))
 
 
 OPERATIONS: dict[str, Handler] = {

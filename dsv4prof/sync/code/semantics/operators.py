@@ -41,7 +41,6 @@ _ARITHMETIC = {
     ">>": lambda a, b: a >> b,
     "**": lambda a, b: a**b if abs(a) < 1 << 16 and 0 <= b < 8 else NOTHING,
 }
-_FLOATS = ("/",)
 
 
 def binary(op: str, left: Value, right: Value) -> Outcome:

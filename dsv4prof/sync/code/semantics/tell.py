@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from dsv4prof.sync.code.effects import Args, Effect, Outcome
 from dsv4prof.sync.code.values import (
     CERTAIN,
@@ -21,7 +19,6 @@ from dsv4prof.sync.code.values import (
     UNKNOWN,
     Value,
     Why,
-    join,
 )
 
 HOST_RESULT = Outcome(HOST_NUMBER)
@@ -127,11 +124,6 @@ def derived(
     )
 
 
-def view_of(source: Value, ndim: int | None = None) -> Value:
-    """The same elements in another shape."""
-    return replace(source, ndim=ndim, kinds=TENSOR, const=source.const)
-
-
 def likely_tensor(text: str) -> Value:
     """A tensor of which the place is not known: on the device, by the custom of serving code."""
     return Value(kinds=TENSOR, places=ON_DEVICE, strength=LIKELY, why=Why(text))
@@ -172,8 +164,3 @@ def after(args: Args, count: int, *names: str) -> Args:
     """The arguments without the first `count` positional ones (and without the keywords that stood for them)."""
     keywords = {name: value for name, value in args.keywords.items() if name not in names} if names else args.keywords
     return Args(args.positional[count:], keywords, args.open, args.hidden)
-
-
-def either(left: Value | None, right: Value) -> Value:
-    """The join where the left one may be absent."""
-    return right if left is None else join(left, right)

@@ -44,7 +44,8 @@ def test_lines_contents_renames_and_files_that_git_does_not_know(repository: Pat
     files = {file.path: file for file in changes.files}
     assert sorted(files) == ["pkg/a.py", "pkg/extra é.py", "pkg/gone.py", "pkg/new name.py"]
     assert files["pkg/a.py"].lines == [(2, 2), (5, 6)]
-    assert files["pkg/a.py"].removed == [(2, 2)]
+    # What was put in after line 4 stands between 4 and 5.
+    assert files["pkg/a.py"].removed == [(2, 2), (4, 5)]
     assert files["pkg/a.py"].before == b"one\ntwo\nthree\nfour\n"
     assert files["pkg/gone.py"].after is None
     assert files["pkg/new name.py"].old_path == "pkg/old.py"
