@@ -57,7 +57,7 @@ def edits_of(fixed: Sequence[FixedFile], where: Targets) -> dict[int, SourceEdit
 
 def diff_of(fixed: Sequence[FixedFile], where: Targets) -> str:
     """All of it as one unified diff, with paths as they are called from the working directory."""
-    prefix = where.shown("").rstrip("/")
+    prefix = where.shown("").strip("/")
     return "".join(each.diff(f"{prefix}/" if prefix not in ("", ".") else "") for each in fixed)
 
 

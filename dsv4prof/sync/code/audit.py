@@ -99,14 +99,15 @@ def _joined(
         more, bad = results.get(path, ([], []))
         found.extend(more)
         problems.extend(bad)
+    read = [path for path in chosen if not modules[path].problem]
     return Audit(
         root=str(root),
-        files=len(chosen),
+        files=len(read),
         lines=sum(modules[path].lines for path in chosen),
         functions=sum(len(modules[path].functions) for path in chosen),
         found=sorted(found, key=_order),
         problems=sorted(problems, key=lambda problem: (problem.path, problem.line, problem.message)),
-        paths=chosen,
+        paths=read,
     )
 
 

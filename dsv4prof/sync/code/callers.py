@@ -14,6 +14,7 @@ from dsv4prof.sync.code.world import World
 
 # With more callers than this nobody reads them all, and neither do we.
 _MOST = 12
+_FEW = 4
 
 
 class Callers:
@@ -23,13 +24,18 @@ class Callers:
         self._world = world
         self._by_name: dict[str, list[str]] | None = None
 
-    def facts(self, ref: str, wanted: frozenset[str], level: int) -> dict[str, Value]:
-        """What is known of the parameters `wanted` once every call site was looked at; those of which it is more."""
+    def facts(self, ref: str, wanted: frozenset[str], level: int, *, cheaply: bool = False) -> dict[str, Value]:
+        """What is known of the parameters `wanted` once every call site was looked at; those of which it is more.
+
+        `cheaply`: only of callers that are run in any case, and only of a few.
+        """
         function = self._world.project.function(ref)
         if function is None or not wanted:
             return {}
         callers = self._callers(function.name)
-        if not callers or len(callers) > _MOST:
+        if not callers or len(callers) > (_FEW if cheaply else _MOST):
+            return {}
+        if cheaply and not all(self._world.handles_tensors(caller) for caller in callers):
             return {}
         calls: list[dict[str, Value]] = []
         complete = True

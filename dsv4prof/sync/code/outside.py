@@ -14,7 +14,7 @@ from dsv4prof.sync.code.facts import Module
 
 # Further on it costs as much as an audit of the whole package.
 _DEPTH = 3
-_MOST = 400
+_MOST = 200
 
 
 class Folders:

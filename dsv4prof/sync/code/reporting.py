@@ -76,8 +76,10 @@ class Reporter:
         sites = self.world.result(ref, DEPTH + 1).sites
         hanging = frozenset().union(*(site.effect.params for site in sites if site.effect.level < CERTAIN))
         open_ = self._open(ref, function)
-        told = self.callers.facts(ref, hanging | open_, DEPTH + 1)
-        told = {name: value for name, value in told.items() if name in hanging or value.may_be_on_device}
+        told = self.callers.facts(ref, hanging, DEPTH + 1)
+        if open_ - hanging:
+            more = self.callers.facts(ref, open_ - hanging, DEPTH + 1, cheaply=True)
+            told |= {name: value for name, value in more.items() if value.may_be_on_device}
         guesses = self._guesses(ref)
         guessed = bool(guesses) or any(site.effect.level == POSSIBLE for site in sites)
         node = self.world.sources.function(module, function) if guessed else None

@@ -210,10 +210,11 @@ class World:
     def _with_arguments(self, ref: str, function: Function, args: Args, level: int, general: Value) -> Value:
         bound = parameters.bind(function, args)
         hanging = _params(general)
-        useful = {name: value for name, value in bound.items() if name in hanging and value.kinds != UNKNOWN}
+        # Without the stories of one caller: the answer is the same for every caller that gives the same.
+        useful = {name: _key(value) for name, value in bound.items() if name in hanging and value.kinds != UNKNOWN}
         if not useful:
             return general
-        key = ("bound", ref, tuple(sorted((name, _key(value)) for name, value in useful.items())))
+        key = ("bound", ref, tuple(sorted(useful.items(), key=_first)))
         return self.memo.ask(key, level, lambda deeper: self._run(ref, deeper, useful).returned, general)
 
     def result(self, ref: str, level: int) -> Result:
@@ -255,6 +256,11 @@ class World:
         if known is None:
             known = self._parameters[ref] = parameters.read(self, self.project.module_of(ref), function)
         return known
+
+    def handles_tensors(self, ref: str) -> bool:
+        """Whether a function of the project is run for what it does."""
+        function = self.project.function(ref)
+        return function is not None and function.waits
 
     def is_kernel(self, module: Module, decorators: Iterable[str]) -> bool:
         """Whether a decorator makes it code of the device: the host never runs its statements."""
@@ -304,6 +310,10 @@ def _may_hold_tensor(value: Value, depth: int = 4) -> bool:
         return True
     inner = value.items or ((value.element,) if value.element is not None else ())
     return depth > 0 and any(_may_hold_tensor(item, depth - 1) for item in inner)
+
+
+def _first(pair: tuple[str, Value]) -> str:
+    return pair[0]
 
 
 def _key(value: Value) -> Value:

@@ -10,7 +10,10 @@ from pathlib import PurePosixPath
 from dsv4prof.sync.code.changes.tree import Function, Tree
 
 # What `staging` looks for has one of these in its name.
-_STAGES = re.compile(rb"pin|non_blocking|copy_|[sS]tream|data_ptr|[mM]emcpy|wait_event")
+_STAGES = re.compile(
+    rb"pin_memory|\bpin\(|non_blocking|copy_\(|\bstream\(|Stream\(|wait_stream|record_stream|data_ptr|[mM]emcpy|wait_event"
+)
+_DEFINED = re.compile(rb"\bdef\s+(\w+)")
 
 # A name that more files call is too common to say who calls this function.
 _MOST_FILES = 20
@@ -31,7 +34,8 @@ class Project:
         self._read = read
         self._paths = paths
         self.unseen: set[str] = set()
-        self._imported: dict[str, list[Tree]] = {}
+        self._imported: dict[str, list[str]] = {}
+        self._defined: dict[str, frozenset[str]] = {}
         self._known: list[str] | None = None
         self._contents: dict[str, bytes | None] = {}
 
@@ -64,18 +68,26 @@ class Project:
     def called_by(self, function: Function) -> list[Function]:
         """Functions whose name it calls: of its own file, and of the files of this project that its file imports."""
         here = self.tree(function.path)
-        return [*here.called_by(function), *(item for tree in self.imported(here) for item in tree.called_by(function))]
+        near = [path for path in self.imported(here) if not self._names(path).isdisjoint(function.calls)]
+        return [*here.called_by(function), *(item for path in near for item in self.tree(path).called_by(function))]
 
-    def imported(self, tree: Tree) -> list[Tree]:
+    def imported(self, tree: Tree) -> list[str]:
         """The files that its imports name, wherever they stand; those without a word of staging are not parsed."""
         if tree.path not in self._imported:
-            trees = {}
+            named: dict[str, None] = {}
             for names in _imports(tree):
                 path = next((path for path in names if self._is_there(path)), tree.path)
                 if path != tree.path and self._may_stage(path):
-                    trees[path] = self.tree(path)
-            self._imported[tree.path] = list(trees.values())
+                    named[path] = None
+            self._imported[tree.path] = list(named)
         return self._imported[tree.path]
+
+    def _names(self, path: str) -> frozenset[str]:
+        """What the file defines, without parsing it."""
+        if path not in self._defined:
+            found = _DEFINED.findall(self._content(path) or b"")
+            self._defined[path] = frozenset(name.decode("utf-8", "replace") for name in found)
+        return self._defined[path]
 
     def _is_there(self, path: str) -> bool:
         return path in self._trees or self._content(path) is not None

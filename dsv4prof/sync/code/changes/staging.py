@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,8 +57,9 @@ def staging_around(
         calling = [called for item in calling for called in inner(item) if _key(called) not in looked]
         looked.update((_key(item), item) for item in calling)
     found = {(staging.path, staging.line): staging for item in looked.values() for staging in _in(item)}
+    buffers = {path: _buffers(project.tree(path)) for path in {item.path for item in looked.values()}}
     for item in looked.values():
-        found |= {(staging.path, staging.line): staging for staging in _held_by(item, project.tree(item.path))}
+        found |= {(staging.path, staging.line): staging for staging in _held_by(item, buffers[item.path])}
     return [found[key] for key in sorted(found)], sorted(item.name for item in looked.values())
 
 
@@ -75,29 +77,52 @@ def _in(function: Function) -> Iterator[Staging]:
             yield Staging(function.path, node.lineno, function.name, what)
 
 
-def _held_by(function: Function, tree: Tree) -> Iterator[Staging]:
-    """Where a buffer was made that the function uses: an attribute of its class, a global of its file."""
+class _Buffer(NamedTuple):
+    """A name that is bound to staging memory: in the function `maker`, or in the file itself (empty)."""
+
+    maker: str
+    name: str
+    line: int
+    what: str
+
+
+def _buffers(tree: Tree) -> list[_Buffer]:
+    """The attributes and globals of a file that are made of staging memory."""
     if tree.module is None:
+        return []
+    makers: list[tuple[str, Iterable[ast.AST]]] = [(item.name, ast.walk(item.node)) for item in tree.functions.values()]
+    makers.append(("", tree.module.body))
+    found = []
+    for maker, nodes in makers:
+        for node in nodes:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            made = [(call.lineno, what) for call in _calls(node.value) if (what := _what(call))]
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            # A local name of another method is not ours.
+            names = [ast.unparse(target) for target in targets if not maker or isinstance(target, ast.Attribute)]
+            found += [_Buffer(maker, name, *one) for name in names for one in made[:1]]
+    return found
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (item for item in ast.walk(node) if isinstance(item, ast.Call))
+
+
+def _held_by(function: Function, buffers: list[_Buffer]) -> Iterator[Staging]:
+    """Where a buffer was made that the function uses: an attribute of its class, a global of its file."""
+    owner = function.name.rpartition(".")[0]
+    near = [item for item in buffers if not item.maker or (owner and item.maker.rpartition(".")[0] == owner)]
+    if not near:
         return
     used = {
         ast.unparse(node)
         for node in ast.walk(function.node)
         if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
     }
-    owner = function.name.rpartition(".")[0]
-    mates = [item for item in tree.functions.values() if owner and item.name.rpartition(".")[0] == owner]
-    makers: list[tuple[str, Iterable[ast.AST]]] = [(item.name, ast.walk(item.node)) for item in mates]
-    makers.append(("", tree.module.body))
-    for name, nodes in makers:
-        for node in nodes:
-            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-                continue
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            # A local name of another method is not ours.
-            held = {ast.unparse(target) for target in targets if not name or isinstance(target, ast.Attribute)}
-            for call in ast.walk(node.value) if held & used else ():
-                if isinstance(call, ast.Call) and (what := _what(call)):
-                    yield Staging(function.path, call.lineno, name or "the file", what)
+    for item in near:
+        if item.name in used:
+            yield Staging(function.path, item.line, item.maker or "the file", item.what)
 
 
 def _what(call: ast.Call) -> str:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dsv4prof.sync.code import semantics, values
 from dsv4prof.sync.code.effects import Args, Outcome
 from dsv4prof.sync.code.interpreter import nested, reads, sameness
+from dsv4prof.sync.code.interpreter.arguments import arguments
 from dsv4prof.sync.code.interpreter.dispatch import Table, chain_of, evaluate
 from dsv4prof.sync.code.interpreter.environments import Environment, settle
 from dsv4prof.sync.code.interpreter.expressions import attribute_of
@@ -137,31 +138,6 @@ def _call(run: Run, node: ast.Call, env: Environment) -> Value:
             return _method(run, node, base, func.attr, env)
         return _callable(run, node, known, env)
     return _callable(run, node, evaluate(run, func, env), env)
-
-
-def arguments(run: Run, node: ast.Call, env: Environment) -> Args:
-    """The values of the arguments, each evaluated once."""
-    positional: list[Value] = []
-    keywords: dict[str, Value] = {}
-    loose = hidden = False
-    for part in node.args:
-        if isinstance(part, ast.Starred):
-            value = evaluate(run, part.value, env)
-            if value.items is not None and value.kinds & SEQUENCE:
-                positional.extend(value.items)
-            else:
-                loose = True
-        else:
-            positional.append(evaluate(run, part, env))
-    for keyword in node.keywords:
-        value = evaluate(run, keyword.value, env)
-        if keyword.arg is not None:
-            keywords[keyword.arg] = value
-        elif value.kinds & MAPPING and value.items is not None and isinstance(value.const, tuple):
-            keywords.update(zip(value.const, value.items, strict=True))
-        else:
-            loose = hidden = True
-    return Args(tuple(positional), keywords, loose, hidden)
 
 
 def _callable(run: Run, node: ast.Call, target: Value, env: Environment) -> Value:

@@ -89,7 +89,7 @@ def test_not_proven(case: str, tmp_path: Path) -> None:
     [
         ("def f(r: torch.Tensor, lens: List[int]):\n    c = torch.tensor(lens, device=r.device)\n", "sum(lens)"),
         (
-            "def f(r: torch.Tensor, lens: List[int]):\n    n = sum(lens)\n    c = torch.tensor(lens, device=r.device)\n",
+            "def f(r: torch.Tensor, s: List[int]):\n    n = sum(s)\n    c = torch.tensor(s, device=r.device)\n",
             "n",
         ),
         ("def f(r: torch.Tensor, c: torch.Tensor, n: int):\n    lens = [n]\n", None),
