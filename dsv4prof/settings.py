@@ -188,6 +188,8 @@ SETTINGS: dict[str, Setting] = _table(
 )
 # Tables in [tool.dsv4prof] that hold the settings of one command, and the start of their names here.
 _TABLES = {"audit": "audit_"}
+# Settings that name a file of the project.
+_FILES = frozenset({"audit_baseline"})
 
 
 @dataclass(frozen=True)
@@ -231,10 +233,26 @@ def resolve(
         elif setting.env in environment:
             values[name] = Resolved(setting.parse(environment[setting.env], setting.env), setting.env)
         elif name in table:
-            values[name] = Resolved(setting.parse(table[name], str(project)), f"{project} [tool.dsv4prof]")
+            value = _placed(setting.parse(table[name], str(project)), name, project)
+            values[name] = Resolved(value, _source(project, name))
         else:
             values[name] = Resolved(setting.default, "default")
     return Settings(values)
+
+
+def _placed(value: Plain, name: str, project: Path | None) -> Plain:
+    """A file that pyproject.toml names lies beside it, from whatever folder it is asked for."""
+    if name not in _FILES or project is None or not isinstance(value, str) or not value:
+        return value
+    return os.path.relpath(project.parent / value)
+
+
+def _source(project: Path | None, name: str) -> str:
+    """The file and the key in it, since that is what is to be changed."""
+    start = next((each for each, start in _TABLES.items() if name.startswith(start)), "")
+    if not start:
+        return f"{project} [tool.dsv4prof]"
+    return f"{project} [tool.dsv4prof.{start}] {name.removeprefix(_TABLES[start])}"
 
 
 # The settings that make a plan, wherever one is made.

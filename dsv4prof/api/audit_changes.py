@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from dsv4prof.sync.code.changes.git import ChangedFile, ChangeSet, changes_since
 from dsv4prof.sync.code.files import discover
 from dsv4prof.sync.code.found import Audit, Found
 from dsv4prof.sync.code.living.comments import read_allowances, worth_reading
-from dsv4prof.sync.code.living.suppressions import sort_out
+from dsv4prof.sync.code.living.suppressions import Idle, Sorted, sort_out
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.values import LEVELS
 
@@ -25,23 +27,31 @@ UNTOUCHED = "untouched"
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding of the old text that the new one has no more. `status` is fixed or removed (not shown safe)."""
+    """A finding of the old text that the new one has no more. `status` is fixed or removed (not shown safe).
+
+    `path` and `line` say where it stood in terms of the new text; line 0: the file is gone.
+    """
 
     found: Found
     status: str
     message: str
     proof: str
     severity: Severity
+    path: str
+    line: int
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """`audit` holds the findings of the touched files as they are now; `status` says of each new, unchanged (on touched
-    code) or untouched. `touched` are the line ranges (first, last) of each file that are new."""
+    code) or untouched. `touched` are the line ranges (first, last) of each file that are new, or of functions that hold
+    such a line; `stale` are the remarks of the old text, as often as each stood there, that allowed nothing even then.
+    """
 
     audit: Audit
     status: list[str]
     gone: list[Gone]
     touched: dict[str, list[tuple[int, int]]] = {}
+    stale: dict[str, Counter[str]] = {}
     notes: list[str] = []
 
 
@@ -51,8 +61,10 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
     Both versions are read in the context of the working tree. Raises as `changes_since`.
     """
     audits: list[Audit] = []
-    changes: list[Change] = []
+    kinds: dict[int, str] = {}
+    gone: list[Gone] = []
     touched: dict[str, list[tuple[int, int]]] = {}
+    stale: dict[str, Counter[str]] = {}
     files = 0
     said: list[str] = []
     for part in targets.parts:
@@ -62,28 +74,60 @@ def audit_changes(targets: Targets, options: AuditOptions, revision: str) -> Com
         if not change_set.files:
             continue
         new, old = _both(part, change_set, options)
+        before = {file.old_path: file.before for file in change_set.files}
+        was, now = sort_out(old.found, old.paths, before.get), sort_out(new.found, new.paths, _reader(part.folder))
         found = compare(
             change_set,
             old,
             new,
             protected=_protected(change_set),
-            exposed=_exposed(part.folder, change_set, old, new),
+            exposed=_exposed(was, now),
             read=_reader(part.folder),
             paths=partial(discover, part.root, options),
         )
         audits.append(rebased(new, part, targets))
-        changes += _rebased(found, new, audits[-1], part, targets)
-        ranges = {file.path: file.lines for file in change_set.files}
-        touched |= {moved: ranges.get(path, []) for path, moved in zip(new.paths, audits[-1].paths, strict=True)}
+        moved = dict(zip(new.paths, audits[-1].paths, strict=True))
+        for change, here in zip(found, _rebased(found, new, audits[-1], part, targets), strict=True):
+            kinds[id(here.found)] = change.status
+            if change.status in ("fixed", "removed"):
+                gone.append(_gone(change, here.found, change_set, part, targets))
+        for file in change_set.files:
+            if file.path in moved:
+                touched[moved[file.path]] = [*file.lines, *lines_of_interest(file)[1]]
+                stale[moved[file.path]] = _stale(file, was)
     audit = joined(targets, audits)
-    kinds = {id(change.found): change.status for change in changes}
     return Compared(
         audit=audit,
         status=[kinds.get(id(found), UNTOUCHED) for found in audit.found],
-        gone=[_gone(change) for change in changes if change.status in ("fixed", "removed")],
+        gone=gone,
         touched=touched,
+        stale=stale,
         notes=[f"{plural(files, 'changed Python file')} since {revision}", *dict.fromkeys(said)],
     )
+
+
+def _moved(path: str, part: Part, targets: Targets) -> str:
+    """A path of a part as one of the targets' root."""
+    return os.path.relpath(part.folder / path, targets.root).replace(os.sep, "/")
+
+
+def _stale(file: ChangedFile, was: Sorted) -> Counter[str]:
+    """Remarks of the old text that allowed nothing then, where that text was looked at."""
+    if file.before is None:
+        return Counter()
+    ranges = beside([*file.removed, *lines_of_interest(file)[0]])
+    return Counter(each.remark.text for each in was.idle if each.path == file.old_path and touches(each, ranges))
+
+
+def beside(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """With the lines next to them: where lines were only taken or put in, those alone stand on the other side."""
+    return [(first - 1, last + 1) for first, last in ranges]
+
+
+def touches(idle: Idle, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Whether the remark or the code that it speaks of lies in the ranges (first, last)."""
+    spans = ((idle.remark.line, idle.remark.line), (idle.remark.first, idle.remark.last))
+    return any(first <= end and start <= last for start, end in spans for first, last in ranges)
 
 
 def _both(part: Part, changes: ChangeSet, options: AuditOptions) -> tuple[Audit, Audit]:
@@ -141,11 +185,9 @@ def _protected(changes: ChangeSet) -> Iterable[Protected]:
                 yield Protected(file.old_path, remark.first, remark.last, remark.codes, remark.protects, remark.reason)
 
 
-def _exposed(folder: Path, changes: ChangeSet, old: Audit, new: Audit) -> Callable[[Found, Found], bool]:
+def _exposed(old: Sorted, new: Sorted) -> Callable[[Found, Found], bool]:
     """Whether a remark allowed the first of two findings, and none allows the second."""
-    before = {file.old_path: file.before for file in changes.files}
-    was = {id(each.found) for each in sort_out(old.found, old.paths, before.get).suppressed}
-    now = {id(each.found) for each in sort_out(new.found, new.paths, _reader(folder)).suppressed}
+    was, now = ({id(each.found) for each in side.suppressed} for side in (old, new))
     return lambda earlier, later: id(earlier) in was and id(later) not in now
 
 
@@ -159,23 +201,26 @@ def _reader(folder: Path) -> Callable[[str], bytes | None]:
     return read
 
 
-def _gone(change: Change) -> Gone:
-    found = change.found
+def _gone(change: Change, found: Found, changes: ChangeSet, part: Part, targets: Targets) -> Gone:
+    """`found` has the paths of the report, `change` those of the part."""
+    file = next((file for file in changes.files if file.old_path == change.found.path), None)
     return Gone(
         found=found,
         status=change.status,
-        message=_message(change),
+        message=_message(change, lambda path: targets.shown(_moved(path, part, targets))),
         proof=change.proof,
         severity=_severity(change),
+        path=_moved(file.path, part, targets) if file is not None else found.path,
+        line=file.now(found.line) if file is not None else 0,
     )
 
 
-def _message(change: Change) -> str:
+def _message(change: Change, shown: Callable[[str], str]) -> str:
     """What went, and the first lines that it may have protected."""
     text = f"{change.found.code} gone: `{change.found.text}`"
     if change.status == "fixed":
         return f"{text}: fixed"
-    places = ", ".join(f"{item.path}:{item.line}" for item in change.staging[:3])
+    places = ", ".join(f"{shown(item.path)}:{item.line}" for item in change.staging[:3])
     more = len(change.staging) - 3
     around = f" (near it: {places}{f' and {more} more' if more > 0 else ''})" if places else ""
     return f"{text}: removed, not shown safe{around}"

@@ -18,6 +18,7 @@ from dsv4prof.sync.code.living.suppressions import Idle
 from dsv4prof.sync.code.values import LEVELS, Why
 
 IDLE_REMARK = "DSV001"
+OLD = "old"
 _SHOW_IT_SAFE = "show what makes it safe (an exact total, an event, no buffer reused behind it), or keep the wait"
 _SHOWN_TEXT = 80
 _COLUMNS_KEPT = 64
@@ -107,6 +108,9 @@ def gone_finding(gone: Gone, shown: Callable[[str], str]) -> SourceFinding:
         message=gone.message,
         status=gone.status,
         proof=gone.proof,
+        side=OLD,
+        now_file=shown(gone.path) if gone.line else "",
+        now_line=gone.line,
         fix=_SHOW_IT_SAFE if gone.status == "removed" else None,
         fix_safety=None,
         automatic=False,

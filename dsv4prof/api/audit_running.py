@@ -39,7 +39,8 @@ def joined(targets: Targets, audits: Sequence[Audit]) -> Audit:
             key=lambda f: (f.path, f.line, f.column, f.end_line, f.end_column, f.code, f.form),
         ),
         problems=[problem for audit in audits for problem in audit.problems],
-        notes=list(dict.fromkeys(note for audit in audits for note in audit.notes)),
+        # What one part lacks another may have.
+        notes=[note for note in audits[0].notes if all(note in audit.notes for audit in audits)] if audits else [],
         paths=sorted({path for audit in audits for path in audit.paths}),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from dsv4prof.api.audit_changes import UNTOUCHED, Compared, audit_changes
+from dsv4prof.api.audit_changes import UNTOUCHED, Compared, audit_changes, beside, touches
 from dsv4prof.api.audit_findings import gone_finding, idle_findings, source_findings
 from dsv4prof.api.audit_running import run_audit
 from dsv4prof.api.audit_targets import Targets
@@ -57,16 +59,26 @@ def look(where: Targets, options: AuditOptions, diff: str | None) -> Audited:
     idle = remarks.idle
     if compared is not None:
         _keep_changes(audited, compared, diff or "")
-        idle = [each for each in idle if _touched(each, compared.touched.get(each.path, []))]
+        idle = _come(idle, compared)
     made = idle_findings(idle, where.shown)
     audited.findings += [msgspec.structs.replace(f, status="new") for f in made] if compared is not None else made
     return audited
 
 
-def _touched(idle: Idle, ranges: list[tuple[int, int]]) -> bool:
-    """Whether a change touched the remark or the code that it speaks of."""
-    spans = ((idle.remark.line, idle.remark.line), (idle.remark.first, idle.remark.last))
-    return any(first <= end and start <= last for start, end in spans for first, last in ranges)
+def _come(idle: Sequence[Idle], compared: Compared) -> list[Idle]:
+    """Remarks on touched code that allow nothing, and did not stand there and allow nothing before."""
+    known = {path: Counter(texts) for path, texts in compared.stale.items()}
+    come = []
+    # Of equal ones those beside the change are the old ones.
+    for each in sorted(idle, key=lambda each: touches(each, compared.touched.get(each.path, []))):
+        ranges = compared.touched.get(each.path, [])
+        if not touches(each, beside(ranges)):
+            continue
+        if known[each.path][each.remark.text] > 0:
+            known[each.path][each.remark.text] -= 1
+        elif touches(each, ranges):
+            come.append(each)
+    return come
 
 
 def _keep_changes(audited: Audited, compared: Compared, revision: str) -> None:
@@ -100,15 +112,17 @@ def compare_with(audited: Audited, baseline: baselines.Baseline) -> None:
     looked_at = frozenset(audited.audit.paths)
     gone = [entry for entry in comparison.gone if _was_audited(audited, entry, looked_at)]
     number = {word: status.count(word) for word in ("new", "unchanged", "moved")}
-    audited.facts["baseline"] = {**number, "fixed": len(gone), "fixed_entries": msgspec.to_builtins(gone)}
+    audited.facts["baseline"] = {**number, "gone": len(gone), "gone_entries": msgspec.to_builtins(gone)}
     held = f"in the baseline: {len(status) - number['new']:,}"
     audited.notes.append(held + (f", {number['moved']:,} of them at a new place" if number["moved"] else ""))
     if gone:
-        audited.notes.append(f"{len(gone):,} of the baseline fixed; rewrite the baseline (--write-baseline)")
+        audited.notes.append(
+            f"{len(gone):,} of the baseline gone from the code; rewrite the baseline (--write-baseline)"
+        )
 
 
 def _was_audited(audited: Audited, entry: baselines.Entry, looked_at: frozenset[str]) -> bool:
-    """Nothing is fixed in a file that was not looked at; a file that is gone took its findings with it."""
+    """Nothing is gone from a file that was not looked at; a file that is gone took its findings with it."""
     if "changes" in audited.facts:
         return False
     return entry.path in looked_at or not (audited.where.root / entry.path).exists()

@@ -17,8 +17,8 @@ _FAMILIES = ("DSV001", "DSV1", "DSV2")
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """`level` is the least sure one shown. `select` and `ignore` hold codes or starts of codes; `ignore` wins unless a
-    longer one of `select` names the finding."""
+    """`level` is the least sure one shown. `select` and `ignore` hold codes, starts of codes or names of
+    rules; `ignore` wins unless a longer one of `select` names the finding."""
 
     level: str
     select: tuple[str, ...] = ()
@@ -46,9 +46,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def _codes(words: Sequence[str]) -> tuple[str, ...]:
     known = [rule.code for rule in rules.all() if rule.code.startswith(_FAMILIES)]
+    named = {rule.name: rule.code for rule in rules.all() if rule.code in known}
     codes = []
     for word in words:
-        code = word.strip().upper()
+        code = named.get(word.strip().lower(), word.strip().upper())
         if not code:
             continue
         if len(code) < 3 or not any(each.startswith(code) for each in known):

@@ -33,6 +33,7 @@ def watch(
     where = targets(paths)
     stamp = stamps(where, request.options)
     before = audit_code(paths, request)
+    always = _unread(before)
     yield before
     while True:
         pause()
@@ -42,7 +43,7 @@ def watch(
         changed = sum(now.get(path) != stamp.get(path) for path in {*now, *stamp})
         stamp = now
         try:
-            after = carried(before, audit_code(paths, request))
+            after = carried(before, audit_code(paths, request), always)
         except Dsv4profError as error:
             # The last file has gone, a baseline is being edited: the next change may mend it.
             yield _nothing(before, changed, error)
@@ -51,11 +52,21 @@ def watch(
         before = after
 
 
-def carried(before: Report, after: Report) -> Report:
-    """The later report with what the earlier one says of files that cannot be read at the moment: somebody types."""
-    broken = {problem["path"] for problem in after.data["problems"]}
-    kept = [finding for finding in _source(before) if finding.path in broken]
+def carried(before: Report, after: Report, always: frozenset[str] = frozenset()) -> Report:
+    """The later report with what only the earlier one has, while files cannot be read that could be: somebody types.
+
+    A file that cannot be read takes findings of other files with it, which know of a value by its functions. `always`
+    are the files that could not be read from the beginning.
+    """
+    if _unread(after) <= always:
+        return after
+    there = {finding.fingerprint for finding in _source(after)}
+    kept = [finding for finding in _source(before) if finding.fingerprint not in there]
     return msgspec.structs.replace(after, findings=[*after.findings, *kept])
+
+
+def _unread(report: Report) -> frozenset[str]:
+    return frozenset(problem["path"] for problem in report.data["problems"])
 
 
 def _nothing(before: Report, changed: int, error: Dsv4profError) -> Report:
@@ -81,12 +92,12 @@ def stamps(where: Targets, options: AuditOptions) -> Stamp:
 
 
 def difference(before: Report, after: Report, changed: int) -> Report:
-    """The later report, with only the findings that the earlier one has not, and those that only it has, as fixed."""
+    """The later report, with only the findings that the earlier one has not, and those that only it has, as gone."""
     old, new = _source(before), _source(after)
     there = Counter(finding.fingerprint for finding in new)
     known = Counter(finding.fingerprint for finding in old)
     come = [msgspec.structs.replace(each, status="new") for each in new if not known[each.fingerprint]]
-    gone = [msgspec.structs.replace(each, status="fixed") for each in old if not there[each.fingerprint]]
+    gone = [msgspec.structs.replace(each, status="gone") for each in old if not there[each.fingerprint]]
     said = (
         f"{plural(changed, 'file')} changed: {len(come):,} new, {len(gone):,} gone, {len(new) - len(come):,} as before"
     )

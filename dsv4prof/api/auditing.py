@@ -35,7 +35,7 @@ from dsv4prof.sync.code.living.labels import Outcome, judge, read_labels
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.values import LEVELS
 
-_VERSION = re.compile(r"\d+(\.\d+)*")
+_VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(?:a|b|rc|\.dev|\.post|\+)[\w.+]*)?")
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +105,10 @@ def _sound(request: AuditRequest | None) -> AuditRequest:
     given = request.options.torch_version
     if not given:
         return request
-    numbers = _VERSION.match(given)
+    numbers = _VERSION.fullmatch(given)
     if numbers is None:
         raise UsageError(f"{given!r} is no version of torch", hint="such as 2.9 or 2.13.0")
-    options = msgspec.structs.replace(request.options, torch_version=numbers[0])
+    options = msgspec.structs.replace(request.options, torch_version=numbers[1])
     return msgspec.structs.replace(request, options=options)
 
 
@@ -187,7 +187,12 @@ def _add_edits(audited: Audited) -> None:
 def _add_costs(audited: Audited, session: str, sessions_dir: Path) -> None:
     from dsv4prof.api.audit_costs import with_costs
 
-    audited.findings, notes = with_costs(audited.findings, session, sessions_dir)
+    # What a remark allows still costs, and shares its sites with the rest.
+    number = len(audited.findings)
+    allowed = [finding for finding, _ in audited.suppressed]
+    joined, notes = with_costs([*audited.findings, *allowed], session, sessions_dir)
+    audited.findings = joined[:number]
+    audited.suppressed = [(finding, by) for finding, (_, by) in zip(joined[number:], audited.suppressed, strict=True)]
     audited.notes += notes
 
 

@@ -64,7 +64,7 @@ def truth_compare(old: str, new: str, *, fail_on_drift: bool = False) -> Report:
         kind="truth-compare",
         provenance=_provenance("truth compare", [old, new]),
         sections=sections,
-        notes=notes if status else [sentence, *notes],
+        notes=[*([] if status else [sentence]), *_raising(before, after), *notes],
         verdict=Verdict(exit_code=status, summary=sentence),
         data={"old": _plain(before.meta), "new": _plain(after.meta), "drift": _plain(drift)},
     )
@@ -99,7 +99,7 @@ def truth_list(only: str | None = None) -> Report:
         next_command="dsv4prof truth measure",
         data={
             "files": {name: _plain(truth.meta) for name, truth in files.items()},
-            "cases": [_plain(c) for c in cases],
+            "cases": [{**_plain(c), "syncs": _verdicts(c.id, files)} for c in cases],
         },
     )
 
@@ -193,6 +193,21 @@ def _measure_report(path: Path, truth: Truth, other: Truth | None, *, fail_on_dr
             "failed": {row.id: row.error for row in failed},
         },
     )
+
+
+def _raising(before: Truth, after: Truth) -> list[str]:
+    """Cases of both files of which nothing can be said, since one raised an error or gave no verdict."""
+    known = before.by_id()
+    left = [row.id for row in after.rows if row.id in known and (row.syncs is None or known[row.id].syncs is None)]
+    if not left:
+        return []
+    shown = ", ".join(left[:8]) + (", ..." if len(left) > 8 else "")
+    return [f"not compared: {plural(len(left), 'case')} that raised an error in a file: {shown}"]
+
+
+def _verdicts(case: str, files: dict[str, Truth]) -> dict[str, bool | None]:
+    """By shipped file; null where the case failed. A file that has not measured it is left out."""
+    return {name: rows[case].syncs for name, rows in ((n, t.by_id()) for n, t in files.items()) if case in rows}
 
 
 def _status(drift: Drift, fail: bool) -> int:

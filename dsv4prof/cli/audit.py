@@ -20,7 +20,7 @@ NAMES = (
     "audit_level", "audit_select", "audit_ignore", "audit_hot_only", "audit_exclude", "audit_mirrors", "audit_hot",
     "audit_cold", "audit_torch", "audit_baseline", "audit_jobs", "audit_cache", "sessions_dir", "format", "fail_on",
 )  # fmt: skip
-_FIX, _DIFF, _PREVIEW = "--fix", "--diff", "--preview"
+_FIX, _DIFF, _PREVIEW, _BASELINE = "--fix", "--diff", "--preview", "--baseline"
 
 Words = list[str] | None
 
@@ -127,13 +127,17 @@ def _request(
         cache_dir=cache_folder() if chosen["audit_cache"] else None,
         exclude=_words(chosen["audit_exclude"]),
     )
+    known = Path(chosen["audit_baseline"]) if chosen["audit_baseline"] else None
+    if known is not None and write_baseline is not None and chosen.values["audit_baseline"].source != _BASELINE:
+        # What is written anew is not compared with what it replaces; a configured one may not be there yet.
+        known = None
     return AuditRequest(
         level=chosen["audit_level"],
         select=_words(chosen["audit_select"]),
         ignore=_words(chosen["audit_ignore"]),
         hot_only=chosen["audit_hot_only"],
         labels=labels,
-        baseline=Path(chosen["audit_baseline"]) if chosen["audit_baseline"] else None,
+        baseline=known,
         write_baseline=write_baseline,
         diff=diff,
         session=session,
@@ -153,6 +157,11 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 def _show_fixes(paths: list[str], request: AuditRequest) -> int:
     """The diff alone is the result, so that it can be applied."""
+    missing = next((path for path in paths if not Path(path).exists()), None)
+    if missing is not None:
+        raise UsageError(
+            f"there is no file or folder {missing}", hint="beside --fix, --diff shows the fixes and takes no revision"
+        )
     from dsv4prof.api.auditing import preview_fixes
 
     diff, notes = preview_fixes(paths, request)
@@ -166,7 +175,10 @@ def _show_fixes(paths: list[str], request: AuditRequest) -> int:
 def _watch(paths: list[str], request: AuditRequest, fmt: str) -> int:
     from dsv4prof.api.audit_watch import watch
 
-    for report in watch(paths, request):
-        console.emit(report, fmt)
-        console.note("watching; Ctrl-C ends")
+    try:
+        for report in watch(paths, request):
+            console.emit(report, fmt)
+            console.note("watching; Ctrl-C ends")
+    except KeyboardInterrupt:
+        raise console.EndedError from None
     return 0

@@ -24,6 +24,11 @@ class ReaderGoneError(Exception):
     """Whoever read stdout has gone (`| head`). No OSError: typer would end the process with 1 on one."""
 
 
+class EndedError(Exception):
+    """Somebody ended, as it is meant to be ended, a command that goes on for ever: no mistake, though the status is
+    that of Ctrl-C."""
+
+
 def wants_color(stream: TextIO | None) -> bool:
     """Colour only on a terminal; NO_COLOR, FORCE_COLOR and TERM=dumb decide before that."""
     if stream is None:
@@ -135,6 +140,8 @@ def guarded(call: Callable[[], int | None]) -> int:
         return INTERRUPTED
     except ReaderGoneError:
         return 0
+    except EndedError:
+        return INTERRUPTED
     except _aborts():
         error(_INTERRUPTED)
         return INTERRUPTED

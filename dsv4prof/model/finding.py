@@ -95,7 +95,9 @@ class SourceFinding(Finding, frozen=True, kw_only=True):
     module. `hot_path` is the way from a hot root, outermost first; `why` the inference, first step first. `times` is
     how often one call waits (0: once an element), `loop` how many loops of the function enclose it. `moved` is the part
     of the fingerprint that does not hang on the file. `status` compares with a baseline or a revision: new, unchanged,
-    moved, fixed, removed; "" where nothing was compared. `proof` says what a removal hangs on.
+    moved, fixed, gone, removed; "" where nothing was compared. `proof` says what a removal hangs on. What a change took
+    away has `side` "old": its place is that of the text before, and `now_file` and `now_line` (0: the file is gone) are
+    where it stood in terms of the text as it is.
     """
 
     path: str
@@ -122,3 +124,6 @@ class SourceFinding(Finding, frozen=True, kw_only=True):
     moved: str = ""
     status: str = ""
     proof: str = ""
+    side: str = ""
+    now_file: str = ""
+    now_line: int = 0

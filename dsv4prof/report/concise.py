@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsv4prof.model.finding import Finding, SourceFinding
 from dsv4prof.model.report import Report
-from dsv4prof.report.source import place
+from dsv4prof.report.source import place, side
 
 
 def render_concise(report: Report) -> str:
@@ -19,6 +19,6 @@ def _line(finding: Finding) -> str:
     if isinstance(finding, SourceFinding):
         status = f" {finding.status}" if finding.status else ""
         hot = " hot" if finding.hot else ""
-        return f"{place(finding)}: {finding.code}{status} {finding.level}{hot} {message}"
+        return f"{place(finding)}: {finding.code}{status} {finding.level}{hot}{side(finding)} {message}"
     where = f"{finding.location}: " if finding.location else ""
     return f"{where}{finding.code} {finding.severity.value} {message}"

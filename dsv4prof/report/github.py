@@ -10,6 +10,7 @@ from collections import Counter
 
 from dsv4prof.model.finding import Finding, Severity, SourceFinding
 from dsv4prof.model.report import Report
+from dsv4prof.report.source import cost, place
 
 _SHOWN = 10
 _KIND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -37,15 +38,20 @@ def render_github(report: Report) -> str:
 
 def _annotation(finding: Finding) -> str:
     fields: dict[str, object] = {}
-    place = finding.location
-    if place is not None:
-        fields["file"] = place.file
-        if place.line:
-            fields["line"] = place.line
-            fields["endLine"] = place.end_line or place.line
+    where = finding.location
+    source = finding if isinstance(finding, SourceFinding) else None
+    if source is not None and source.side:
+        # An annotation stands on the text that is there; of a file that is gone on none.
+        if source.now_line:
+            fields |= {"file": source.now_file, "line": source.now_line, "endLine": source.now_line}
+    elif where is not None:
+        fields["file"] = where.file
+        if where.line:
+            fields["line"] = where.line
+            fields["endLine"] = where.end_line or where.line
     # Columns are only for ranges within one line.
-    if isinstance(finding, SourceFinding) and finding.line == finding.end_line:
-        fields |= {"col": finding.column, "endColumn": finding.end_column}
+    if source is not None and not source.side and source.line == source.end_line:
+        fields |= {"col": source.column, "endColumn": source.end_column}
     fields["title"] = _title(finding)
     listed = ",".join(f"{key}={_property(str(value))}" for key, value in fields.items())
     return f"::{_KIND[finding.severity]} {listed}::{_data(_text(finding))}"
@@ -61,10 +67,14 @@ def _title(finding: Finding) -> str:
 def _text(finding: Finding) -> str:
     lines = [finding.message]
     if isinstance(finding, SourceFinding):
+        if finding.side:
+            lines.append(f"stood at {place(finding)} before the change")
         if finding.reason and finding.reason != finding.message:
             lines.append(f"why: {finding.reason}")
         if finding.proof:
             lines.append(f"proof: {finding.proof}")
+        if measured := cost(finding):
+            lines.append(f"cost: {measured}")
     if finding.fix:
         lines.append(f"fix: {finding.fix}")
     return "\n".join(lines)

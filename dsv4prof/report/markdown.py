@@ -52,8 +52,10 @@ def _cells(finding: Finding) -> list[str]:
     if isinstance(finding, SourceFinding):
         status = finding.status or status
         proof = plain(finding.proof or f"{finding.level}: {finding.reason}")
-    cost = numbers.NOTHING
-    if finding.cost_ns is not None:
+    cost, rate = numbers.NOTHING, finding.evidence.get("per_step")
+    if finding.cost_ns is None and rate and isinstance(finding, SourceFinding):
+        cost = f"{rate:g} reads/step"
+    elif finding.cost_ns is not None:
         cost = numbers.time(finding.cost_ns) + ("/step" if finding.evidence.get("per_step") else "")
     fix = plain(finding.fix) if finding.fix else numbers.NOTHING
     return [status, _where(finding), f"{plain(finding.message)} ({finding.code})", proof, cost, fix]

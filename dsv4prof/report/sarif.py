@@ -15,7 +15,9 @@ from dsv4prof.model.finding import Finding, Severity, SourceEdit, SourceFinding,
 from dsv4prof.model.report import Report
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_BASELINE = {"new": "new", "unchanged": "unchanged", "moved": "updated", "fixed": "absent", "removed": "absent"}
+_BASELINE = {"new": "new", "unchanged": "unchanged", "moved": "updated"} | dict.fromkeys(
+    ("fixed", "gone", "removed"), "absent"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -74,12 +76,19 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
 
 def _add_source(result: dict[str, Any], finding: SourceFinding) -> None:
     physical = result["locations"][0]["physicalLocation"]
-    physical["region"] = _region(finding.line, finding.column, finding.end_line, finding.end_column)
+    if not finding.side:
+        physical["region"] = _region(finding.line, finding.column, finding.end_line, finding.end_column)
+    elif finding.now_line:
+        # Viewers open the text that is there.
+        physical["artifactLocation"] = {"uri": uri(finding.now_file)}
+        physical["region"] = {"startLine": finding.now_line}
+    else:
+        physical.pop("region", None)
     if finding.moved:
         result["partialFingerprints"]["dsv4prof/moved/v1"] = finding.moved
     if finding.status in _BASELINE:
         result["baselineState"] = _BASELINE[finding.status]
-    if finding.why:
+    if finding.why and not finding.side:
         last = {
             "location": {"physicalLocation": physical, "message": {"text": _text(finding.reason or finding.message)}}
         }
@@ -90,12 +99,14 @@ def _add_source(result: dict[str, Any], finding: SourceFinding) -> None:
                 "threadFlows": [{"locations": [*steps, last]}],
             }
         ]
-    if finding.hot_path:
+    if finding.hot_path and not finding.side:
         frames = [{"location": _step(step)} for step in reversed(finding.hot_path)]
         result["stacks"] = [{"message": {"text": "the way from a hot root"}, "frames": frames}]
     if finding.edits:
         result["fixes"] = [_fix(finding)]
+    old = {"old_file": uri(finding.path), "old_line": finding.line} if finding.side else {}
     result["properties"] = {
+        **old,
         "level": finding.level,
         "hot": finding.hot,
         "reason": _text(finding.reason),

@@ -11,7 +11,8 @@ RULE = Rule(
     severity=Severity.WARNING,
     summary="the same device value is read twice",
     doc=WAIT + "The first read may be needed; the second is not.",
-    source="two reads of one tensor in a function, with nothing between them that writes it.",
+    source="two reads of one tensor in a function, with nothing between them that writes it. It is told "
+    "beside the second read's own rule, which stays where this one is ignored.",
     run="two reads of one storage at one version of it.",
     trace="two findings of DSV101 or DSV102 in one call of one function.",
     bad="def plan(lens: torch.Tensor) -> int:\n"

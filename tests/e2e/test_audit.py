@@ -124,6 +124,7 @@ def test_the_settings_of_a_project(project: Path) -> None:
     shown = json.loads(cli("--show-settings", "--format", "json", cwd=project).stdout)["settings"]
     assert shown["audit_exclude"]["value"] == "model.py,x/*"
     assert shown["audit_mirrors"]["value"] == "*_h"
+    assert shown["audit_mirrors"]["source"].endswith("pyproject.toml [tool.dsv4prof.audit] mirrors")
     (project / "pyproject.toml").write_text('[tool.dsv4prof.audit]\nexcludes = ["x"]\n')
     child = cli("pkg", cwd=project)
     assert child.returncode == 2
@@ -145,6 +146,18 @@ def test_a_baseline_in_a_pull_request(project: Path) -> None:
     broken = cli("pkg", "--baseline", "known.json", cwd=project)
     assert broken.returncode == 2
     assert "is damaged" in broken.stderr
+
+
+def test_a_baseline_that_the_project_names_lies_beside_its_settings(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.dsv4prof.audit]\nbaseline = "known.json"\n')
+    first = cli("pkg", "--write-baseline", "known.json", cwd=project)
+    assert (first.returncode, first.stderr) == (0, "")
+    for folder, path in ((project, "pkg"), (project / "pkg", ".")):
+        child = cli(path, cwd=folder)
+        assert (child.returncode, child.stderr) == (0, "")
+        assert "0 new, 1 unchanged" in child.stdout
+    (project / "known.json").write_text('{"schema": "dsv4prof.baseline/1"}')
+    assert cli("pkg", "--write-baseline", "known.json", cwd=project).returncode == 0, "it is made anew"
 
 
 def test_labels_and_findings_are_the_same_with_and_without(project: Path) -> None:
@@ -190,7 +203,7 @@ def test_watching_says_what_changed_and_ends_with_130(project: Path) -> None:
         rest, error = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert (child.returncode, rest, error) == (130, "", "error: interrupted\n")
+    assert (child.returncode, rest, error) == (130, "", "")
 
 
 FIXABLE = """\
@@ -224,6 +237,14 @@ def test_a_fix_is_shown_first_and_leaves_what_is_allowed(project: Path) -> None:
     assert file.read_text() == FIXABLE.replace("x[0] = 5", "x[0].fill_(5)")
     again = cli("pkg", "--fix", "--diff", cwd=project)
     assert (again.stdout, again.stderr) == ("", "nothing can be fixed automatically\n")
+
+
+def test_a_fix_that_is_shown_takes_no_revision(project: Path) -> None:
+    wrong = cli("--fix", "--diff", "main", cwd=project)
+    assert wrong.returncode == 2
+    assert wrong.stderr == (
+        "error: there is no file or folder main\nhint: beside --fix, --diff shows the fixes and takes no revision\n"
+    )
 
 
 def test_sarif_carries_the_text_of_a_fix(project: Path) -> None:

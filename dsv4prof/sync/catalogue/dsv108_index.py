@@ -115,7 +115,7 @@ FORMS: tuple[Form, ...] = (
             "set_mixed_slice_idx",
             "set_idx_long_pyfloat_2d",
         ),
-        fix=Fix("x.index_fill_(0, index, 5)", "same result"),
+        fix=Fix("x.index_fill_(0, index, 5), of an int64 index with one dimension alone", "caller must prove"),
     ),
     waits(
         TO_DEVICE,

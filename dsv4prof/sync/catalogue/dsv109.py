@@ -15,7 +15,7 @@ FORMS: tuple[Form, ...] = (
         SCALAR,
         _CODE,
         "format-fstring",
-        "a device tensor in an f-string",
+        "a device tensor in an f-string or str.format",
         ('f"{t}"', 'f"{t:.3f}"', '"{}".format(t)', "format(t)"),
         "formatted whether or not the log level is on; one element is one read, more are about 15",
         event=_ITEM,

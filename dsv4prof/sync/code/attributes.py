@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dsv4prof.sync.code import facts, semantics, values
 from dsv4prof.sync.code.effects import Args
 from dsv4prof.sync.code.facts import Assignment, Module
+from dsv4prof.sync.code.interpreter.run import ELEMENTS
 from dsv4prof.sync.code.interpreter.sameness import anonymous
 from dsv4prof.sync.code.project import is_property
 from dsv4prof.sync.code.values import (
@@ -59,7 +60,7 @@ class Attributes:
                 if one.name == name and one.how == facts.ANNOTATED:
                     told = self._world.annotations.value(one.text, module, name)
                     if told is not ANYTHING:
-                        return told
+                        return values.declared(told, one.line, module.path)
         return self._world.assumed(name)
 
     def _told(self, ref: str, name: str, level: int) -> Value:
@@ -81,7 +82,7 @@ class Attributes:
                 external = external or step
                 continue
             found = [one for one in (*made.fields, *made.attributes) if one.name == name]
-            if found:
+            if any(one.how != facts.ELEMENT for one in found):
                 return self._joined(found, project.module_of(step), step, name, level)
         if external and ":" not in external:
             known = semantics.attribute(Value(kinds=OBJECT, ref=external), name)
@@ -99,10 +100,12 @@ class Attributes:
             if one.how == facts.ANNOTATED:
                 told = self._world.annotations.value(one.text, module, name)
                 if told is not ANYTHING:
+                    told = values.declared(told, one.line, module.path)
                     break
         if told is not ANYTHING and not told.kinds & (TENSOR | UNKNOWN):
-            return told
-        made = [self.assigned(one, module, ref, level) for one in found if one.how != facts.ANNOTATED]
+            return self._filled(told, found, module, level)
+        found = [one for one in found if one.how not in (facts.ANNOTATED, facts.ELEMENT)]
+        made = [self.assigned(one, module, ref, level) for one in found]
         known = [value for value in made if value.kinds != UNKNOWN]
         if told is not ANYTHING:
             placed = [value for value in known if value.kinds & TENSOR and value.places]
@@ -119,6 +122,17 @@ class Attributes:
             # Somebody else fills it.
             return values.join(self._world.assumed(name), joined)
         return joined
+
+    def _filled(self, told: Value, found: list[Assignment], module: Module, level: int) -> Value:
+        """A container annotated to hold tensors: where they are, what the class itself puts into it says best."""
+        puts = {one.function for one in found if one.how == facts.ELEMENT}
+        if not puts or not level or told.element is None or not told.element.may_be_on_device:
+            return told
+        name = found[0].name + ELEMENTS
+        stored = [self._world.result(f"{module.name}:{put}", level).stores.get(name, ANYTHING) for put in puts]
+        if not all(value.kinds == TENSOR and value.places and value.strength > POSSIBLE for value in stored):
+            return told
+        return replace(told, element=join_all([anonymous(settled(value)) for value in stored]))
 
     def assigned(self, one: Assignment, module: Module, ref: str, level: int) -> Value:
         if one.how == facts.CONST:

@@ -12,7 +12,7 @@ from dsv4prof.sync.code import cache, files, parse, work
 from dsv4prof.sync.code.annotations import Annotations
 from dsv4prof.sync.code.facts import Module
 from dsv4prof.sync.code.found import Audit, Found, Problem
-from dsv4prof.sync.code.hot import HotPaths
+from dsv4prof.sync.code.hot import HotPaths, without_a_function
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.project import Project
 from dsv4prof.sync.code.semantics import Conventions
@@ -68,7 +68,7 @@ class _Session:
         results |= fresh
         if not options.sources:
             self._shelf.keep(modules, results if not options.lines else None)
-        return _joined(self._root, chosen, modules, results)
+        return replace(_joined(self._root, chosen, modules, results), notes=_unknown(options, modules))
 
     def store(self) -> None:
         self._shelf.store()
@@ -85,6 +85,16 @@ class _Session:
             self._hot = HotPaths(project, annotations, options)
         for path, (found, problems) in fresh.items():
             fresh[path] = [_placed(one, modules[path], self._hot) for one in found], problems
+
+
+def _unknown(options: AuditOptions, modules: dict[str, Module]) -> list[str]:
+    """A pattern with a slip of the pen would change nothing, and nobody would know."""
+    said = []
+    for flag, globs in (("--hot", options.hot), ("--cold", options.cold)):
+        for glob in without_a_function(globs, modules.values()) if globs else ():
+            form = "" if ":" in glob else ": the form is module:function, as globs"
+            said.append(f"{flag} {glob} matches no function{form}")
+    return said
 
 
 def _joined(

@@ -13,7 +13,7 @@ class Effect(msgspec.Struct, frozen=True):
 
     `times` is how often in one call: a number, or 0 for once an element. `reason` is the inference that decided, in a
     few words; `why` the chain by which the value came to the device; `params` the parameters that the verdict hangs on.
-    `facts` is what an automatic fix needs: proven, never a convention.
+    `mixed`: the value is on the host on other paths. `facts` is what an automatic fix needs: proven, no convention.
     """
 
     form: str
@@ -23,6 +23,7 @@ class Effect(msgspec.Struct, frozen=True):
     times: int = 1
     params: frozenset[str] = NO_PARAMS
     facts: dict[str, str] = {}
+    mixed: bool = False
 
 
 class Args(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ PARAMETER = "parameter"  # `text` is the parameter's name
 CALL = "call"  # `text` is the dotted name called
 NAME = "name"  # `text` is a dotted name
 EXPRESSION = "expression"  # the statement must be run
+ELEMENT = "element"  # not the attribute itself: `self.name[...] = ` puts something into what it holds
 
 
 class Parameter(msgspec.Struct, frozen=True, array_like=True):

@@ -220,6 +220,11 @@ class _Gatherer:
                 continue
             for target in targets:
                 for part in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
+                    if isinstance(part, ast.Subscript) and part is target:
+                        held = dotted(part.value)
+                        if held.count(".") == 1 and held.startswith(receiver + "."):
+                            yield Assignment(held[len(receiver) + 1 :], facts.ELEMENT, "", statement.lineno, qualname)
+                        continue
                     if not isinstance(part, ast.Attribute) or not isinstance(part.value, ast.Name):
                         continue
                     if part.value.id == receiver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dsv4prof.sync.code import facts, roots
 from dsv4prof.sync.code.annotations import Annotations
@@ -183,6 +183,12 @@ class HotPaths:
     def _annotated(self, module: Module, text: str) -> str:
         ref = self._annotations.value(text, module, "").ref if text else ""
         return ref if ":" in ref else ""
+
+
+def without_a_function(globs: Iterable[str], modules: Iterable[Module]) -> list[str]:
+    """The globs on `module:qualname` that name no function of the modules."""
+    known = [f"{module.name}:{function.qualname}" for module in modules for function in module.functions]
+    return [glob for glob in globs if not any(map(_matcher((glob,)), known))]
 
 
 def _matcher(globs: tuple[str, ...]) -> Callable[[str], bool]:

@@ -29,7 +29,9 @@ def read(world: World, module: Module, function: Function) -> Environment:
                 Value(kinds=CALLABLE, ref=made) if of_class else Value(kinds=OBJECT, ref=made, strength=LIKELY)
             )
             continue
-        env[parameter.name] = named(_parameter(world, parameter, module), f"{parameter.name}@0")
+        env[parameter.name] = named(
+            values.declared(_parameter(world, parameter, module), function.line, module.path), f"{parameter.name}@0"
+        )
     return env
 
 

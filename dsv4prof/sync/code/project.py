@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dsv4prof.sync.code.facts import Assignment, Class, Function, Module
+from dsv4prof.sync.code.facts import ELEMENT, Assignment, Class, Function, Module
 
 _HOPS = 12
 
@@ -166,7 +166,7 @@ class Project:
             for ref in self.all_classes():
                 made = self.class_(ref)
                 assert made is not None
-                for name in {a.name: None for a in (*made.fields, *made.attributes)}:
+                for name in {a.name: None for a in (*made.fields, *made.attributes) if a.how != ELEMENT}:
                     self._attributes.setdefault(name, []).append(ref)
             for module, names in self.names.items():
                 for function in names.functions.values():

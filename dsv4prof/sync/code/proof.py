@@ -81,6 +81,11 @@ _OF_TENSORS = frozenset(
     ]
 )
 _FUNCTIONS = ("torch.", "F.")
+# What is given to these is a list, a number or an array more often than a tensor.
+_MAKES = frozenset(
+    f"torch.{name}"
+    for name in ("tensor", "as_tensor", "asarray", "from_numpy", "full", "zeros", "ones", "empty", "arange", "device")
+)
 
 
 def proven(node: ast.AST) -> frozenset[str]:
@@ -89,7 +94,7 @@ def proven(node: ast.AST) -> frozenset[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS:
             _bases(part.value, found)
-        elif isinstance(part, ast.Call) and dotted(part.func).startswith(_FUNCTIONS):
+        elif isinstance(part, ast.Call) and (name := dotted(part.func)).startswith(_FUNCTIONS) and name not in _MAKES:
             for argument in part.args[:1]:
                 _bases(argument, found)
     return frozenset(found)

@@ -13,6 +13,13 @@ class Pattern(NamedTuple):
 
 
 HOT: tuple[Pattern, ...] = (
+    # Loops of schedulers and engines
+    Pattern("*:*event_loop", "a loop of a scheduler: one turn a step"),
+    Pattern("*:event_loop_*", "a loop of a scheduler: one turn a step"),
+    Pattern("*:*.event_loop_*", "a loop of a scheduler: one turn a step"),
+    Pattern("*:*sched*_loop", "a loop of a scheduler: one turn a step"),
+    Pattern("*:*engine_loop", "an engine's loop: one turn a step"),
+    Pattern("*:*busy_loop", "an engine's loop: one turn a step"),
     # SGLang
     Pattern("*managers.scheduler*:*event_loop*", "the scheduler's loop: one turn a step"),
     Pattern("*:*.run_batch", "runs one scheduled batch"),
@@ -31,7 +38,6 @@ HOT: tuple[Pattern, ...] = (
     Pattern("*:*.sample_tokens", "sampling, once a step"),
     Pattern("*:*MetadataBuilder.build*", "attention metadata, once a step"),
     Pattern("*:*.propose", "the draft of a speculative step"),
-    Pattern("*:*.run_busy_loop", "the engine core's loop"),
     # dsv4_engine
     Pattern("*engine:*.run", "the engine's loop"),
     # Serving code with torch in general
@@ -56,6 +62,8 @@ HOT: tuple[Pattern, ...] = (
 )
 
 COLD: tuple[Pattern, ...] = (
+    Pattern("*:*get_*event_loop", "gives the loop of asyncio"),
+    Pattern("*:*ensure_event_loop", "gives the loop of asyncio"),
     Pattern("*:*__init__", "once an object"),
     Pattern("*:*__post_init__", "once an object"),
     Pattern("*:*__repr__", "for people who debug"),

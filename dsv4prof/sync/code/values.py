@@ -78,9 +78,11 @@ class Value(msgspec.Struct, frozen=True):
 
     `dtype` is "bool", "uint8", "int", "float" or "" (not known; of a DTYPE the type that it names). `numel` is the
     number of elements where it is known. `strided`: a view with gaps. `pending`: a host copy made without waiting,
-    and nobody has waited since (the interpreter clears it with `settled`). Of a SEQUENCE `ref` says "list",
+    and nobody has waited since (the interpreter clears it with `settled`). `least`: where `ndim` is not known, at
+    least so many dimensions. Of a SEQUENCE `ref` says "list",
     "tuple", "set", "range" or "". `same` names the numbers that a value holds (`lens@12`): a tensor made from a
-    list holds the same. `total` names the numbers whose exact sum a host number is. `params` are the parameters of
+    list holds the same. `total` names the numbers whose exact sum a host number is (with a mark before it, as
+    `bounded` puts it, what is their number, their largest or a product of one: no sum). `params` are the parameters of
     the function under analysis whose facts (or lack of facts) decided the value.
     """
 
@@ -100,6 +102,7 @@ class Value(msgspec.Struct, frozen=True):
     numel: int | None = None
     strided: bool = False
     pending: bool = False
+    least: int = 0
 
     @property
     def may_be_tensor(self) -> bool:
@@ -166,6 +169,14 @@ def settled(value: Value) -> Value:
     return msgspec.structs.replace(value, pending=False) if value.pending else value
 
 
+def declared(value: Value, line: int, path: str) -> Value:
+    """The value with the place of the annotation that says it, where its story has none yet."""
+    why = value.why
+    if why is None or why.line or why.before is not None:
+        return value
+    return msgspec.structs.replace(value, why=Why(why.text, line, path))
+
+
 def tensor(
     places: int,
     strength: int,
@@ -180,6 +191,20 @@ def tensor(
     return Value(
         kinds=TENSOR, places=places, strength=strength, dtype=dtype, ndim=ndim, same=same, why=why, params=params
     )
+
+
+_BOUND = "no sum of "
+
+
+def bounded(number: Value, numbers: Value) -> Value:
+    """A host number that is the length of `numbers`, or their largest. `[n] * k` is told apart: n * k is its sum."""
+    told = numbers.same and numbers.ref != "fill"
+    return msgspec.structs.replace(number, total=_BOUND + numbers.same) if told else number
+
+
+def bounds(number: Value) -> str:
+    """The name of the numbers of which the value is a length, a largest, or a product of one; else ""."""
+    return number.total.removeprefix(_BOUND) if number.total.startswith(_BOUND) else ""
 
 
 def join(left: Value, right: Value) -> Value:
@@ -208,6 +233,7 @@ def join(left: Value, right: Value) -> Value:
         numel=first.numel if first.numel == second.numel else None,
         strided=left.strided or right.strided,
         pending=left.pending or right.pending,
+        least=min(first.least, second.least),
     )
 
 

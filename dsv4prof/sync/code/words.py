@@ -8,6 +8,10 @@ _CALLED = re.compile(r"[A-Za-z_.][\w.]*$")
 # How names begin that mean the same in every module of a project that has them.
 MODALITIES = ("image_", "video_", "audio_")
 _KEPT = re.compile(r"(\w+)[\"']?\s*[=:]\s*[\w.]+\((?:[^()]|\([^()]*\))*?keep_on_cpu=True")
+# A number asked of a reduction: arrays and tensors alone have these methods without arguments of their own.
+_REDUCED = re.compile(
+    r"\b(?:int|float|bool)\(.*\.(?:max|min|sum|mean|any|all|argmax)\(|\b(?:if|while|not|assert)\s.*\.(?:any|all)\("
+)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 # Any of these in a function is reason enough to interpret it.
@@ -147,7 +151,9 @@ def kept_on_host(text: str) -> tuple[str, ...]:
 def tensors(lines: list[str]) -> bool:
     """Whether any word speaks of tensors."""
     text = "\n".join(lines)
-    return "torch" in text or "ensor" in text or not _TENSOR_WORDS.isdisjoint(_WORD.findall(text))
+    if "torch" in text or "ensor" in text or not _TENSOR_WORDS.isdisjoint(_WORD.findall(text)):
+        return True
+    return _REDUCED.search(text) is not None
 
 
 def waits(lines: list[str]) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import fake_audit
+from dsv4prof import rules
 from dsv4prof.api.auditing import AuditOptions, AuditRequest, audit_code
 from dsv4prof.errors import InputError, OutputError, UsageError
 from dsv4prof.model.report import Report
@@ -121,6 +122,28 @@ def test_an_allowed_finding_is_kept_apart_and_an_unused_remark_told(project: Pat
     assert "1 finding allowed by remarks in the source" in report.notes
 
 
+def test_a_rule_is_chosen_by_its_name_too() -> None:
+    name = rules.get("DSV101").name
+    assert [finding.code for finding in run(select=[name]).findings] == ["DSV101", "DSV101"]
+    assert "DSV101" not in [finding.code for finding in run(ignore=[name.upper()]).findings]
+
+
+def test_what_is_allowed_has_its_cost(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dsv4prof.api import audit_costs
+
+    def priced(findings: Any, session: str, folder: Path) -> Any:
+        return [msgspec.structs.replace(each, cost_ns=each.line) for each in findings], [f"joined {session}"]
+
+    monkeypatch.setattr(audit_costs, "with_costs", priced)
+    (project / "pkg" / "m.py").write_text(
+        SOURCE.replace("n = x.item()", "n = x.item()  # dsv4prof: allow[DSV101] once")
+    )
+    report = run(session="latest")
+    assert "joined latest" in report.notes
+    assert [(each["line"], each["cost_ns"]) for each in as_json(report)["suppressed"]] == [(3, 3)]
+    assert [finding.cost_ns for finding in report.findings] == lines(report)
+
+
 def test_a_remark_without_a_reason_suppresses_nothing(project: Path) -> None:
     (project / "pkg" / "m.py").write_text("def f(x):\n    return x.item()  # dsv4prof: allow[DSV101]\n")
     assert [finding.code for finding in run().findings] == ["DSV001", "DSV101"]
@@ -195,8 +218,8 @@ def test_what_is_gone_from_the_code_asks_for_a_new_baseline(project: Path) -> No
     run(write_baseline=file)
     (project / "pkg" / "m.py").write_text(SOURCE.replace("m = row.tolist()", "pass"))
     report = run(baseline=file)
-    assert "1 of the baseline fixed; rewrite the baseline (--write-baseline)" in report.notes
-    assert [entry["code"] for entry in as_json(report)["baseline"]["fixed_entries"]] == ["DSV102"]
+    assert "1 of the baseline gone from the code; rewrite the baseline (--write-baseline)" in report.notes
+    assert [entry["code"] for entry in as_json(report)["baseline"]["gone_entries"]] == ["DSV102"]
 
 
 def test_nothing_is_fixed_in_files_that_were_not_looked_at(project: Path) -> None:
@@ -204,7 +227,7 @@ def test_nothing_is_fixed_in_files_that_were_not_looked_at(project: Path) -> Non
     file = project / "baseline.json"
     run(write_baseline=file)
     report = run(baseline=file, options=AuditOptions(exclude=("other.py",)))
-    assert as_json(report)["baseline"]["fixed"] == 0
+    assert as_json(report)["baseline"]["gone"] == 0
 
 
 def test_no_foreign_file_becomes_a_baseline(project: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_baseline_behind_a_link_stays_there(project: Path) -> None:
     assert (project / "shared" / "b.json").is_file()
 
 
-@pytest.mark.parametrize("version", ["two", "-1", "x2.9", "v"])
+@pytest.mark.parametrize("version", ["two", "-1", "x2.9", "v", "2.x", "2.9,2.10", "2."])
 def test_a_version_that_is_none_is_a_mistake(version: str) -> None:
     with pytest.raises(UsageError, match="no version of torch"):
         run(options=AuditOptions(torch_version=version))
@@ -128,6 +128,32 @@ def test_watching_outlives_a_file_that_somebody_is_typing(project: Path) -> None
     assert [typing.findings, same.findings] == [[], []], "nothing was fixed, and nothing is new"
     assert "0 new, 0 gone, 2 as before" in same.verdict.summary
     assert statuses(more) == [("DSV101", "new")]
+
+
+def test_nothing_elsewhere_is_gone_while_somebody_types(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real detector: that the value is on the device is known by a function of the file that is broken."""
+    monkeypatch.undo()
+    monkeypatch.chdir(project)
+    made = "import torch\n\n\ndef made():\n    return torch.ones(3, device='cuda')\n"
+    (project / "pkg" / "__init__.py").write_text("")
+    (project / "pkg" / "old.py").write_text("print 1\n")
+    (project / "pkg" / "a.py").write_text(made)
+    (project / "pkg" / "m.py").write_text("from pkg.a import made\n\n\ndef forward():\n    return int(made().sum())\n")
+    first, typing, still, mended = watched(
+        project,
+        lambda: (project / "pkg" / "a.py").write_text(made + "def ("),
+        lambda: (project / "pkg" / "a.py").write_text(made + "def f("),
+        lambda: (project / "pkg" / "a.py").write_text(made),
+    )
+    assert statuses(first) == [("DSV101", "")]
+    assert [typing.findings, still.findings, mended.findings] == [[], [], []]
+
+
+def test_watching_calls_what_is_no_longer_there_gone(project: Path) -> None:
+    """Fixed is what a change is proven to have mended: nobody proves it here."""
+    path = project / "pkg" / "m.py"
+    _, after = watched(project, lambda: path.write_text(SOURCE.replace("x.item()", "0")))
+    assert statuses(after) == [("DSV101", "gone")]
 
 
 def test_watching_outlives_the_last_file(project: Path) -> None:

@@ -28,11 +28,11 @@ def test_an_audit_of_broken_files_alone_is_a_mistake(text: bytes, tmp_path: Path
     assert (report.data["files"], len(report.findings), len(report.checks)) == (1, 1, 1)
 
 
-def test_a_broken_file_has_fixed_nothing_of_the_baseline(tmp_path: Path) -> None:
+def test_a_broken_file_has_taken_nothing_from_the_baseline(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "b.py").write_text(SOURCE)
     run(tmp_path, write_baseline=tmp_path / "b.json")
     (tmp_path / "a.py").write_text(SOURCE + "def (\n")
     report = run(tmp_path, baseline=tmp_path / "b.json")
-    assert report.data["baseline"]["fixed"] == 0
-    assert not [note for note in report.notes if "fixed" in note]
+    assert report.data["baseline"]["gone"] == 0
+    assert not [note for note in report.notes if "gone" in note]

@@ -96,6 +96,10 @@ def test_a_shipped_file_against_shipped_has_no_drift_either_way() -> None:
         report = api.truth_compare(*pair, fail_on_drift=True)
         assert report.verdict.exit_code == 0
         assert report.data["drift"]["changed"] == []
+        failed = [row.id for row in measured.read(Path(path)).rows if row.syncs is None]
+        left = [note for note in report.notes if note.startswith("not compared: ")]
+        assert left == [] if not failed else f"{len(failed)} case" in left[0]
+        assert not failed or failed[0] in left[0]
     with pytest.raises(UsageError, match="nothing to compare"):
         api.truth_compare("shipped", "shipped")
 
@@ -106,3 +110,11 @@ def test_the_list_has_cases_only_where_they_are_asked_for() -> None:
     (row,) = report.sections[1].rows
     assert row["case"] == "repeat_interleave_t"
     assert "waits" in row.values()
+
+
+def test_the_list_holds_the_verdict_of_each_case() -> None:
+    report = use_case.truth_list("set_*")
+    files = {path.stem: measured.read(path).by_id() for path in measured.shipped()}
+    for case in report.data["cases"]:
+        assert case["syncs"] == {name: rows[case["id"]].syncs for name, rows in files.items() if case["id"] in rows}
+    assert any(True in case["syncs"].values() for case in report.data["cases"])

@@ -245,3 +245,30 @@ def test_absolute_paths_and_text_that_is_no_unicode_are_valid_in_sarif() -> None
     text = render(report(odd), "sarif")
     assert "file:///a%20b/%C3%A4.py" in text
     assert "udce4" not in text
+
+
+@pytest.mark.parametrize(
+    ("automatic", "said"), [(True, "(same result, automatic with --fix)"), (False, "(same result)\n")]
+)
+def test_a_fix_says_whether_the_tool_can_write_it(automatic: bool, said: str) -> None:
+    each = msgspec.structs.replace(COLD, fix="fill", fix_safety="same result", automatic=automatic)
+    assert said in render(report(each), "text")
+
+
+MEASURED = {"session": "s1", "reads": 8, "per_step": 2.0, "gpu_idle_per_step_ns": 500, "shared_with": 0}
+
+
+@pytest.mark.parametrize("fmt", ["text", "github"])
+def test_what_a_session_measured_is_told(fmt: str) -> None:
+    costly = msgspec.structs.replace(
+        COLD, evidence=MEASURED, cost_ns=1_500_000, cost_reason="blocked host time a step, in s1"
+    )
+    counted = msgspec.structs.replace(costly, cost_ns=None, cost_reason="no device was recorded, in s1")
+    assert "cost: 1.50 ms a step, GPU idle 500 ns after, 2 reads a step (blocked" in render(report(costly), fmt)
+    assert "cost: 2 reads a step (no device was recorded, in s1)" in render(report(counted), fmt)
+    assert "cost: " not in render(report(COLD), fmt)
+
+
+def test_a_comment_counts_reads_where_nothing_was_measured() -> None:
+    counted = msgspec.structs.replace(COLD, evidence=MEASURED)
+    assert "| 2 reads/step |" in render(report(counted), "markdown")

@@ -16,14 +16,14 @@ from dsv4prof.sync.code.changes.git import ChangedFile, ChangeSet
 from dsv4prof.sync.code.changes.project import Project
 from dsv4prof.sync.code.changes.replacements import proof_of
 from dsv4prof.sync.code.changes.staging import Staging, staging_around
+from dsv4prof.sync.code.changes.statements import AGAIN
 from dsv4prof.sync.code.changes.tree import Function, Tree, tree_of
 from dsv4prof.sync.code.found import Audit, Found
 from dsv4prof.sync.code.values import LEVELS
 
 Status = Literal["new", "fixed", "removed", "unchanged"]
 _SYNC = "DSV1"
-# Said of a wait beside its own rule, by what stands before it.
-_AGAIN = "DSV112"
+_EVENT_WAIT = "DSV106"
 _POSSIBLE = "possible"
 # How many functions a proof names.
 _NAMED = 8
@@ -95,11 +95,12 @@ def compare(
         if (file := files.get(found.path)) is not None and _touched(found, file, trees[file.path])
     ]
     wanted = list(protected)
-    judge = _Judge(trees, after, Project(trees, read, paths), {file.old_path: file for file in changes.files})
+    judge = _Judge(trees, before, after, Project(trees, read, paths), {file.old_path: file for file in changes.files})
     for found in gone:
         protection = _protection(found, wanted)
-        if protection is not None or (found.code.startswith(_SYNC) and found.code != _AGAIN):
+        if protection is not None or (found.code.startswith(_SYNC) and found.code != AGAIN):
             result.append(judge.removed(found, protection))
+    result = [_not_new(change) if judge.is_wait_of_a_fix(change) else change for change in result]
     return sorted(result, key=lambda change: (change.found.path, change.found.line, change.found.code, change.status))
 
 
@@ -107,12 +108,15 @@ class _Judge:
     def __init__(
         self,
         trees: Mapping[str, Tree],
+        before: Mapping[str, Sequence[Found]],
         after: Mapping[str, Sequence[Found]],
         project: Project,
         files: Mapping[str, ChangedFile],
     ) -> None:
         self._trees = trees
+        self._before = before
         self._after = after
+        self._waits: set[tuple[str, int]] = set()
         self._project = project
         self._files = files
 
@@ -130,17 +134,28 @@ class _Judge:
             )
         if tree is None or function is None:
             return Change("removed", found, "its function is gone with it; what runs instead was not compared")
-        proof = proof_of(found, function, self._after.get(tree.path, ()))
+        old = tree_of(file.old_path, file.before).functions.get(found.function) if file is not None else None
+        proof = proof_of(found, function, self._after.get(tree.path, ()), old, self._before.get(found.path, ()))
         outside = self._outside(found, tree)
         around, looked = staging_around(self._project, tree, function, outside, far=proof.holds)
         # The replacement's own copy is what the proof speaks of.
         staging = tuple(item for item in around if (item.path, item.line) != (tree.path, proof.line))
         if proof.holds and not staging:
+            self._waits.add((tree.path, proof.wait))
             return Change("fixed", found, f"{proof.text}; no staging buffer or other stream in {self._where(looked)}")
         text = proof.text
         if proof.holds:
             text += f", but it may have protected {staging[0].what} in {staging[0].function}"
         return Change("removed", found, text, staging)
+
+    def is_wait_of_a_fix(self, change: Change) -> bool:
+        """Whether it is the wait for an event by which a copy that no longer waits is proven."""
+        found = change.found
+        return (
+            change.status == "new"
+            and found.code == _EVENT_WAIT
+            and any(path == found.path and found.line <= line <= found.end_line for path, line in self._waits)
+        )
 
     def _where(self, looked: Sequence[str]) -> str:
         unseen = [name for name in looked if name in self._project.unseen]
@@ -167,6 +182,11 @@ class _Judge:
             named = self._project.tree(step.path).functions.get(step.function)
             outside += [named] if named is not None else []
         return outside
+
+
+def _not_new(change: Change) -> Change:
+    """It waits where the sync waited that it stands for."""
+    return msgspec.structs.replace(change, status="unchanged")
 
 
 def _by_path(found: Iterable[Found]) -> dict[str, list[Found]]:

@@ -21,7 +21,8 @@ _OF_A_HOOK = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
 class ChangedFile(msgspec.Struct, frozen=True):
     """`path` and `old_path` are relative to the root that was asked for. `before` is None for a new file, `after` None
     for a deleted one. `lines` are the ranges (first, last) that are new in `after`, `removed` those gone from `before`;
-    where lines were only taken or only put in, the two lines round the place stand for it on the other side.
+    where lines were only taken or only put in, the two lines round the place stand for it on the other side. `hunks`
+    say it exactly, as git does: (first old line, how many, first new line, how many).
     """
 
     path: str
@@ -30,6 +31,20 @@ class ChangedFile(msgspec.Struct, frozen=True):
     after: bytes | None
     lines: list[tuple[int, int]]
     removed: list[tuple[int, int]]
+    hunks: list[tuple[int, int, int, int]] = []
+
+    def now(self, line: int) -> int:
+        """The line of `after` at which a line of `before` stands, or stood; 0 where the file is gone."""
+        if self.after is None:
+            return 0
+        moved = 0
+        for old, gone, new, come in self.hunks:
+            if line < (old if gone else old + 1):
+                break
+            if gone and line < old + gone:
+                return new + min(line - old, come - 1) if come else max(1, new)
+            moved = new + (come or 1) - old - (gone or 1)
+        return line + moved
 
 
 class ChangeSet(msgspec.Struct, frozen=True):
@@ -112,10 +127,15 @@ def _changed(top: Path, base: str, inside: str, kind: str, old: str, new: str) -
         after = None if kind == "D" else (top / new).read_bytes()
     except OSError:
         return None
-    removed, lines = _hunks(top, base, old, new, before, after)
+    hunks: list[tuple[int, int, int, int]] = []
+    removed, lines = _all_of(before), _all_of(after)
+    if before is not None and after is not None:
+        hunks = _hunks(top, base, old, new)
+        removed = [_range(first, count) for first, count, _, _ in hunks]
+        lines = [_range(first, count) for _, _, first, count in hunks]
     # A file from elsewhere has no place of its own below the root: what it held stands where it stands now.
     old_path = _below(old if _is_below(old, inside) else new, inside)
-    return ChangedFile(_below(new, inside), old_path, before, after, lines, removed)
+    return ChangedFile(_below(new, inside), old_path, before, after, lines, removed, hunks)
 
 
 def _before(top: Path, base: str, name: str) -> bytes | None:
@@ -124,22 +144,21 @@ def _before(top: Path, base: str, name: str) -> bytes | None:
     return _ask(top, "cat-file", "blob", f"{base}:{name}") if entry.startswith(b"100") else None
 
 
-def _hunks(
-    top: Path, base: str, old: str, new: str, before: bytes | None, after: bytes | None
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    if before is None or after is None:
-        return _all_of(before), _all_of(after)
+def _hunks(top: Path, base: str, old: str, new: str) -> list[tuple[int, int, int, int]]:
     options = ("-U0", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--text")
     diff = _ask(top, "--literal-pathspecs", "diff", *options, base, "--", *dict.fromkeys((old, new)))
-    removed: list[tuple[int, int]] = []
-    lines: list[tuple[int, int]] = []
+    found = []
     for line in diff.split(b"\n"):
         hunk = _HUNK.match(line)
         if hunk:
-            for ranges, first, count in ((removed, hunk[1], hunk[2]), (lines, hunk[3], hunk[4])):
-                length = 1 if count is None else int(count)
-                ranges.append((int(first), int(first) + (length - 1 if length else 1)))
-    return removed, lines
+            counts = [1 if hunk[group] is None else int(hunk[group]) for group in (2, 4)]
+            found.append((int(hunk[1]), counts[0], int(hunk[3]), counts[1]))
+    return found
+
+
+def _range(first: int, count: int) -> tuple[int, int]:
+    """Of no line the two round the place."""
+    return first, first + (count - 1 if count else 1)
 
 
 def _all_of(content: bytes | None) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Whether what stands in a sync's place gives the same result, proven from the text of both versions.
 
-Three forms are proofs: an exact `output_size`, a fill on the device instead of an upload of equal numbers, and a copy
-that is read only after its event. Everything else (a host mirror, another algorithm) may be right, and is not proven.
+These are proofs: an exact `output_size`, a fill on the device or a slice instead of an upload of equal numbers, a copy
+that is read only after its event, a value that is read once instead of twice, a shape in a log line. Everything else (a
+host mirror, another algorithm) may be right, and is not proven.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from dsv4prof.sync.code.changes.statements import read_once, sliced, stood_alone, told_by_shape
 from dsv4prof.sync.code.changes.tree import Function, called_name
 from dsv4prof.sync.code.found import Found
 
@@ -24,17 +26,21 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class Proof(NamedTuple):
-    """`line` is that of the replacement in the new version, 0 where none was found."""
+    """`line` is that of the replacement in the new version, 0 where none was found, `wait` that of the wait for an
+    event which is part of it."""
 
     holds: bool
     text: str
     line: int = 0
+    wait: int = 0
 
 
-def proof_of(old: Found, function: Function, new: Sequence[Found]) -> Proof:
+def proof_of(
+    old: Found, function: Function, new: Sequence[Found], before: Function | None = None, others: Sequence[Found] = ()
+) -> Proof:
     """Whether the replacement of `old` in the new version of its function is proven, and the sentence that says how.
 
-    `new` is everything found in the new version of the file.
+    `new` is everything found in the new version of the file, `others` in the old one, `before` the old function.
     """
     expression = _expression(old.text)
     if expression is None:
@@ -44,6 +50,15 @@ def proof_of(old: Found, function: Function, new: Sequence[Found]) -> Proof:
         verdict = judge(expression, function, hazards, old.facts)
         if verdict is not None:
             return verdict
+    same = (
+        sliced(expression, old.form, function)
+        or read_once(old, before, function, others)
+        or told_by_shape(old, before, function, new)
+    )
+    if same is not None:
+        return Proof(True, same.text, same.line)
+    if stood_alone(old, before, expression):
+        return Proof(False, "it did nothing but wait, and nothing shows that no one needed it")
     return Proof(False, "what replaces it is not proven to give the same values")
 
 
@@ -96,7 +111,9 @@ def _after_event(old: ast.AST, function: Function, hazards: list[Found], facts: 
             return Proof(False, "the copy is read before its event", call.lineno)
         wait = _wait_of(call, function)
         if wait is not None:
-            return Proof(True, f"the copy is read after the event waited for on line {wait.lineno}", call.lineno)
+            return Proof(
+                True, f"the copy is read after the event waited for on line {wait.lineno}", call.lineno, wait.lineno
+            )
         return Proof(False, "the copy no longer waits, and no event of it is waited for in its function", call.lineno)
     return None
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from dsv4prof.sync.code import semantics, values
 from dsv4prof.sync.code.effects import Args, Outcome
-from dsv4prof.sync.code.interpreter import nested, reads, sameness
+from dsv4prof.sync.code.interpreter import narrow, nested, reads, sameness, waits
 from dsv4prof.sync.code.interpreter.arguments import arguments
 from dsv4prof.sync.code.interpreter.dispatch import Table, chain_of, evaluate
-from dsv4prof.sync.code.interpreter.environments import Environment, settle
+from dsv4prof.sync.code.interpreter.environments import Environment
 from dsv4prof.sync.code.interpreter.expressions import attribute_of
 from dsv4prof.sync.code.interpreter.keyed import keyed, of_key
 from dsv4prof.sync.code.interpreter.run import Run
@@ -32,6 +32,7 @@ from dsv4prof.sync.code.values import (
 )
 
 _ADDS = frozenset({"append", "add", "insert", "appendleft"})
+_ADDS_ALL = frozenset({"extend", "extendleft", "update"})
 _HARMLESS = frozenset(
     [
         "int",
@@ -87,7 +88,6 @@ _READERS = frozenset(
     ]
 )
 _SPREAD = "repeat-interleave-tensor"
-_WAITS = ("synchronize", "wait")
 
 
 def call(run: Run, node: ast.Call, env: Environment) -> Value:
@@ -157,12 +157,15 @@ def _callable(run: Run, node: ast.Call, target: Value, env: Environment) -> Valu
     if ":" in ref:
         args = arguments(run, node, env)
         run.calls.setdefault(ref, []).append(args)
+        waits.entered(run, ref, env)
         if run.unused is node:
             return ANYTHING
         return run.stamped(run.world.called(ref, args, run.level), node)
     special = _SPECIAL.get(ref)
     if special is not None:
         return special(run, node, env)
+    if ref == "torch.tensor" and node.args:
+        narrow.listed(node.args[0], env)
     args = arguments(run, node, env)
     outcome = semantics.call(ref, args)
     if outcome is None:
@@ -175,8 +178,7 @@ def _callable(run: Run, node: ast.Call, target: Value, env: Environment) -> Valu
 def _outcome(run: Run, node: ast.Call, receiver: ast.expr, outcome: Outcome, name: str, env: Environment) -> Value:
     if outcome.effects:
         reads.emit(run, node, receiver, outcome.effects, env)
-    if name.endswith(_WAITS):
-        settle(env)
+    waits.called(run, node, outcome.value, name, env)
     return run.stamped(outcome.value, node)
 
 
@@ -210,9 +212,9 @@ def _method(run: Run, node: ast.Call, base: Value, name: str, env: Environment) 
         held = of_key(base, args.positional[0])
         if held is not None:
             return held
-    if name in _ADDS and base.kinds & SEQUENCE:
+    if base.kinds & SEQUENCE and (name in _ADDS or name in _ADDS_ALL):
         assert isinstance(node.func, ast.Attribute)
-        _added(node.func.value, base, args, env)
+        _added(node.func.value, base, args, env, whole=name in _ADDS_ALL)
     if base.kinds & ~(UNKNOWN | NONE) or base.kinds & UNKNOWN:
         outcome = semantics.method(base, name, args)
         if outcome is not None and not (outcome.value is ANYTHING and not outcome.effects):
@@ -220,8 +222,7 @@ def _method(run: Run, node: ast.Call, base: Value, name: str, env: Environment) 
             if name == "repeat_interleave":
                 outcome = _totalled(outcome, args.get(0, "repeats"), env)
             return _outcome(run, node, node.func.value, outcome, name, env)
-    if name.endswith(_WAITS):
-        settle(env)
+    waits.called(run, node, ANYTHING, name, env)
     if base.kinds & UNKNOWN and run.unused is not node:
         value = run.world.unknown_method(name, run.level)
         return replace(value, params=value.params | base.params) if base.params else value
@@ -235,6 +236,7 @@ def _object(run: Run, node: ast.Call, base: Value, name: str, args: Args, env: E
         found = run.world.method(base.ref, name)
         if found:
             run.calls.setdefault(found, []).append(args)
+            waits.entered(run, found, env)
             if run.unused is node:
                 return ANYTHING
             return run.stamped(run.world.returns(found, run.level, args), node)
@@ -268,13 +270,18 @@ def _held(run: Run, node: ast.Call, held: Value, args: Args, env: Environment) -
     return _outcome(run, node, node, outcome, held.ref, env) if outcome is not None else _unknown(held.ref, args)
 
 
-def _added(receiver: ast.expr, base: Value, args: Args, env: Environment) -> None:
+def _added(receiver: ast.expr, base: Value, args: Args, env: Environment, *, whole: bool) -> None:
     chain = chain_of(receiver)
     if not chain or not args.positional:
         return
     if base.same:
         sameness.forget(base.same, env)
     new = args.positional[-1]
+    if whole:
+        if new.items == ():
+            return
+        # What is a tensor by its name alone, and extends a list, is a list.
+        new = ANYTHING if new.kinds & UNKNOWN else semantics.iterate(new).value
     held = base.element
     env[chain] = replace(
         values.sequence_of(new if held is None else join(held, new), "list"), params=base.params | new.params

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 from msgspec.structs import replace
 
 from dsv4prof.sync.code import semantics, values
+from dsv4prof.sync.code.interpreter.environments import Environment
 from dsv4prof.sync.code.interpreter.run import Run
 from dsv4prof.sync.code.values import (
     CERTAIN,
@@ -69,3 +72,13 @@ def on_host(value: Value, text: str) -> Value:
     kinds = value.kinds & ~UNKNOWN if value.kinds & TENSOR else TENSOR
     places = value.places & values.HOST_PLACES or PAGEABLE
     return replace(value, kinds=kinds, places=places, strength=CERTAIN, why=Why(text))
+
+
+def listed(node: ast.expr, env: Environment) -> None:
+    """`torch.tensor(node)`: what is a tensor by its name alone is a list, or numbers: nobody copies a tensor so."""
+    value = env.get(node.id) if isinstance(node, ast.Name) else None
+    if value is None or value.kinds != TENSOR | UNKNOWN or value.strength != POSSIBLE:
+        return
+    assert isinstance(node, ast.Name)
+    kept = values.sequence_of(replace(values.ANYTHING, params=value.params), same=f"{node.id}@{node.lineno}")
+    env[node.id] = kept

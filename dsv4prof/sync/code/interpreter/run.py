@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from dsv4prof.sync import catalogue
 from dsv4prof.sync.code.effects import Args, Effect
 from dsv4prof.sync.code.facts import Module
-from dsv4prof.sync.code.interpreter.environments import COLD, HOST_ONLY, Environment
-from dsv4prof.sync.code.values import CERTAIN, Value, Why, join
+from dsv4prof.sync.code.interpreter.environments import COLD, HOST_ONLY, Environment, settle
+from dsv4prof.sync.code.values import CERTAIN, LIKELY, Value, Why, join
 
 if TYPE_CHECKING:
     from dsv4prof.sync.code.interpreter.nested import Closure
     from dsv4prof.sync.code.world import World
 
 _TEXT = 200
+# The name under which `stores` keeps what was put into the container that an attribute holds.
+ELEMENTS = "[]"
 
 
 class Site:
@@ -73,6 +76,10 @@ class Run:
         self.minted: set[str] = set()
         self.epoch = 0
         self.reads = False
+        # A copy without a wait was started; it was on another stream; how many contexts of a stream are open.
+        self.pending = False
+        self.aside = False
+        self.streams = 0
         self.unused: ast.AST | None = None
         self.proven: frozenset[str] = frozenset()
 
@@ -88,13 +95,17 @@ class Run:
                 continue
             key = (*span_of(self.anchor or node), effect.form)
             known = self.sites.get(key)
+            conditional = self.conditions > 0 or effect.mixed
             if known is None:
-                self.sites[key] = Site(self, node, self.stamped_effect(effect, node), self.conditions > 0, COLD in env)
+                self.sites[key] = Site(self, node, self.stamped_effect(effect, node), conditional, COLD in env)
             else:
                 known.cold = known.cold and COLD in env
-                known.conditional = known.conditional and self.conditions > 0
+                known.conditional = known.conditional and conditional
                 if effect.level > known.effect.level:
                     known.effect = self.stamped_effect(effect, node)
+        if self.pending and (self.streams or not self.aside) and any(map(_waits, effects)):
+            # Whoever waits for the stream has waited for the copies that it was given before.
+            settle(env)
 
     def stamped_effect(self, effect: Effect, node: ast.AST) -> Effect:
         """The effect with the place of its inference."""
@@ -121,6 +132,13 @@ class Run:
         """`self.name = value` on some path."""
         held = self.stores.get(name)
         self.stores[name] = value if held is None else join(held, value)
+
+
+def _waits(effect: Effect) -> bool:
+    if effect.level < LIKELY:
+        return False
+    form = catalogue.form(effect.form)
+    return form.syncs and form.code.startswith("DSV1")
 
 
 def span_of(node: ast.AST) -> tuple[int, int, int, int]:

@@ -36,7 +36,7 @@ def bound(run: Run, value: Value, path: str, line: int, env: Environment) -> Val
 def forget(name: str, env: Environment) -> None:
     """Nothing bears this name any longer."""
     for key, value in env.items():
-        if value.__class__ is Value and (value.same == name or value.total == name):
+        if value.__class__ is Value and (value.same == name or value.total.endswith(name)):
             env[key] = anonymous(value)
 
 

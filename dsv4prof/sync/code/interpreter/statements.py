@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from dsv4prof.sync.code import semantics, values
-from dsv4prof.sync.code.interpreter import guards, nested, targets
+from dsv4prof.sync.code.interpreter import guards, nested, targets, waits
 from dsv4prof.sync.code.interpreter.dispatch import block, chain_of, evaluate, quietly
 from dsv4prof.sync.code.interpreter.environments import Environment, changed, joined
 from dsv4prof.sync.code.interpreter.expressions import binary, operator
@@ -167,7 +167,11 @@ def _with(run: Run, node: ast.With | ast.AsyncWith, env: Environment) -> Environ
         value = evaluate(run, item.context_expr, env)
         if item.optional_vars is not None:
             targets.assign(run, item.optional_vars, run.world.entered(value, run.level), env, item.optional_vars)
-    return block(run, node.body, env)
+    streams = sum(waits.is_stream(item.context_expr) for item in node.items)
+    run.streams += streams
+    after = block(run, node.body, env)
+    run.streams -= streams
+    return after
 
 
 def _match(run: Run, node: ast.Match, env: Environment) -> Environment | None:

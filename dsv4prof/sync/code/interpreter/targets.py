@@ -12,8 +12,8 @@ from dsv4prof.sync.code.interpreter.dispatch import chain_of, evaluate
 from dsv4prof.sync.code.interpreter.environments import TEST, Environment, forget_paths
 from dsv4prof.sync.code.interpreter.indexes import index_of
 from dsv4prof.sync.code.interpreter.keyed import with_key
-from dsv4prof.sync.code.interpreter.run import Run
-from dsv4prof.sync.code.values import ANYTHING, MAPPING, POSSIBLE, UNKNOWN, Value, sequence_of
+from dsv4prof.sync.code.interpreter.run import ELEMENTS, Run
+from dsv4prof.sync.code.values import ANYTHING, MAPPING, POSSIBLE, SEQUENCE, UNKNOWN, Value, sequence_of
 
 # How the story ends of a value of which nothing but the annotation of the function that gave it is known.
 BY_ANNOTATION = " gives a tensor, by its annotation alone"
@@ -92,6 +92,10 @@ def element(run: Run, target: ast.Subscript, value: Value, env: Environment, nod
         # Its numbers are others now, wherever it is known.
         sameness.forget(base.same, env)
     run.epoch += 1
+    if base.kinds & (MAPPING | SEQUENCE) and isinstance(target.value, ast.Attribute):
+        owner = target.value.value
+        if isinstance(owner, ast.Name) and owner.id == run.receiver:
+            run.store(target.value.attr + ELEMENTS, value)
     if base.kinds == MAPPING:
         chain = chain_of(target.value)
         if chain:

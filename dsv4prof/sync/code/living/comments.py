@@ -18,7 +18,7 @@ import msgspec
 Kind = Literal["allow", "gpu-sync-ok", "noqa"]
 
 # A file without these holds no remark: looked for in bytes, because there are thousands of files.
-_ALWAYS = (b"dsv4prof:", b"gpu-sync-ok")
+_ALWAYS = (b"dsv4prof:", b"gpu-sync-ok", b"gpu_sync_allowed")
 _NOQA_MARKS = (b"noqa", b"NOQA", b"NoQA")
 # Of a noqa without one of our codes only those beside a finding matter; it is never unused.
 _NOQA_OF_OURS = re.compile(rb"noqa\s*:[^\n]*DSV", re.IGNORECASE)
@@ -137,7 +137,8 @@ def _remark(text: str, line: int, column: int, end_column: int) -> Allowance | N
 def _allow(body: str, text: str, place: dict[str, Any]) -> Allowance:
     matched = _ALLOW.match(body)
     if matched is None:
-        fault = "is not understood: write allow[DSV105] and a reason"
+        named = re.search(r"DSV[0-9]{3}", body.upper())
+        fault = f"is not understood: write allow[{named[0] if named else 'DSV105'}] and a reason"
         return Allowance(kind="allow", fault=fault, text=text, **place)
     codes = tuple(code.upper() for code in re.split(r"[\s,]+", matched[2].strip()) if code)
     reason, protects, fault = matched[3].strip(), "", ""
@@ -152,7 +153,8 @@ def _allow(body: str, text: str, place: dict[str, Any]) -> Allowance:
     if not codes:
         fault = "names no rule: write allow[DSV105] and a reason"
     elif wrong:
-        fault = f"names {wrong[0]!r}, which is no code of a rule"
+        word = next(word for word in re.split(r"[\s,]+", matched[2].strip()) if word.upper() == wrong[0])
+        fault = f"names {word!r}, which is no code of a rule, such as DSV105"
     elif not fault and not any(character.isalnum() for character in reason):
         fault = "gives no reason, so it allows nothing"
     return Allowance(kind="allow", codes=codes, reason=reason, protects=protects, fault=fault, text=text, **place)

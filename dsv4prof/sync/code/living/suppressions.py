@@ -10,6 +10,7 @@ import msgspec
 from dsv4prof.sync.code.files import decode
 from dsv4prof.sync.code.found import Found
 from dsv4prof.sync.code.living.comments import Allowance, read_allowances, worth_reading
+from dsv4prof.sync.code.living.contexts import allowed_blocks
 
 
 class Suppressed(msgspec.Struct, frozen=True):
@@ -58,7 +59,8 @@ def _remarks(data: bytes | None, found: list[Found]) -> list[Allowance]:
     if data is None or not worth_reading(data, ((each.statement_line, each.statement_end) for each in found)):
         return []
     try:
-        return read_allowances(decode(data))
+        text = decode(data)
+        return [*read_allowances(text), *allowed_blocks(text)]
     except (SyntaxError, UnicodeDecodeError, LookupError):
         return []
 

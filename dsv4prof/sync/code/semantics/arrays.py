@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from dsv4prof.sync.code.effects import Args, Effect, Outcome
 from dsv4prof.sync.code.semantics import forms
 from dsv4prof.sync.code.semantics.listed import listed
@@ -23,6 +25,7 @@ from dsv4prof.sync.code.values import (
 
 _SIZED = listed("zeros ones empty full random.rand random.randn")
 _AS_ARRAY = listed("asarray array ascontiguousarray asanyarray fromiter stack concatenate")
+_VIEWS = listed("reshape view ravel squeeze transpose")
 _TYPES = listed(
     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bool_ intp longlong dtype int_ double"
 )
@@ -81,7 +84,12 @@ def type_of(name: str) -> str:
 
 
 def array_method(receiver: Value, name: str, args: Args) -> Outcome | None:
-    """A method of an array: never a wait."""
+    """A method of an array: never a wait, at most too early."""
+    if receiver.pending:
+        outcome = array_method(replace(receiver, pending=False), name, args)
+        if name in _VIEWS or outcome is None:
+            return outcome and replace(outcome, value=replace(outcome.value, pending=True))
+        return replace(outcome, effects=outcome.effects + pending_read(receiver))
     if name == "item":
         return Outcome(HOST_NUMBER)
     if name == "tolist":

@@ -27,6 +27,7 @@ from dsv4prof.sync.code.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    bounded,
     constant,
     join_all,
     mapping_of,
@@ -105,7 +106,8 @@ def _extreme(what: str) -> Handler:
         values = args.positional
         if len(values) == 1:
             effects = _compared(values[0], what)
-            return Outcome(contents(values[0]), effects)
+            largest = contents(values[0])
+            return Outcome(bounded(largest, values[0]) if largest.kinds == HOST else largest, effects)
         effects = truth_of_elements(sequence(values), what) if len(values) > 1 else ()
         return Outcome(join_all(list(values)), effects)
 
@@ -211,6 +213,12 @@ def _host(args: Args) -> Outcome:
     return HOST_RESULT
 
 
+def _len(args: Args) -> Outcome:
+    """How many: of lengths never their sum, unless all are one and the same number."""
+    counted = args.positional[0] if args.positional else ANYTHING
+    return Outcome(bounded(HOST_NUMBER, counted)) if counted.same else HOST_RESULT
+
+
 def _unknown(args: Args) -> Outcome:
     return Outcome(ANYTHING)
 
@@ -225,7 +233,7 @@ def _next(args: Args) -> Outcome | None:
 
 
 _HOST_RESULTS = listed(
-    "len isinstance issubclass callable hash id hasattr ord type.__name__ input open memoryview time.time dir "
+    "isinstance issubclass callable hash id hasattr ord type.__name__ input open memoryview time.time dir "
     "time.perf_counter time.monotonic os.getenv os.environ.get random.random random.randint random.choice uuid.uuid4"
 )
 
@@ -259,6 +267,7 @@ BUILTINS: dict[str, Handler] = {
     "pprint.pprint": _text(forms.FORMAT_PRINT),
     "range": _range,
     "sum": _sum,
+    "len": _len,
     "max": _extreme("max()"),
     "min": _extreme("min()"),
     "any": _all("any()"),

@@ -145,7 +145,7 @@ def transfer(
     result = moved(tensor, target, dtype)
     if target.places & HOST_PLACES and (on_device(tensor) or not source.kinds & TENSOR):
         result = _to_host(tensor, target, result, waits, form, effects)
-    elif target.places & HOST_PLACES:
+    elif target.places & HOST_PLACES and not target.places & ON_DEVICE:
         result = replace(result, places=tensor.places, pending=tensor.pending, strength=tensor.strength)
     if target.places & ON_DEVICE and source.kinds & TENSOR and tensor.places & HOST_PLACES and tensor.numel != 0:
         to_device(tensor, target, waits, upload_form, effects)
@@ -171,6 +171,7 @@ def moved(source: Value, target: Value, dtype: str) -> Value:
         numel=source.numel,
         same=source.same,
         total=source.total,
+        least=source.least,
         why=target.why if target.places & ON_DEVICE else Why("copied to the host", before=source.why),
         params=params,
     )

@@ -26,7 +26,14 @@ from dsv4prof.sync.code.values import (
 
 def numpy(receiver: Value, args: Args) -> Outcome | None:
     """`x.numpy(force=False)`. Without force= a device tensor raises, so whoever calls it holds a host tensor."""
-    result = Value(kinds=ARRAY, strength=CERTAIN, dtype=receiver.dtype, ndim=receiver.ndim, same=receiver.same)
+    result = Value(
+        kinds=ARRAY,
+        strength=CERTAIN,
+        dtype=receiver.dtype,
+        ndim=receiver.ndim,
+        same=receiver.same,
+        pending=receiver.pending,
+    )
     force = args.get(-1, "force")
     if force is not None and force.const is not False and on_device(receiver):
         level = CERTAIN if force.const is True else POSSIBLE
@@ -68,7 +75,7 @@ def _into_host(receiver: Value, source: Value, waits: int, effects: list[Effect]
     elif receiver.strided:
         reason = "a strided pinned destination goes through a pageable temporary"
         effects.append(effect(forms.COPY_TO_STRIDED_PINNED_NONBLOCKING, source, reason, level=sure, others=(receiver,)))
-    else:
+    elif sure >= LIKELY:
         return replace(receiver, pending=True)
     return receiver
 

@@ -18,6 +18,7 @@ from dsv4prof.sync.code.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    bounds,
     sequence,
     sequence_of,
 )
@@ -158,17 +159,38 @@ def _counted(counts: Value, size: Value | None) -> tuple[Effect, ...]:
 
 def _exactness(counts: Value, size: Value) -> tuple[Effect, ...]:
     """A hazard where nothing shows that output_size is the exact sum of the repeats."""
-    if counts.same and size.total == counts.same:
+    if counts.same and (size.total == counts.same or _mirrored(size.total) == _path(counts.same)):
         return ()
+    padded = bool(counts.same) and bounds(size) == counts.same
+    reason = (
+        "output_size is a length, a largest or a product of one, not the sum of the repeats"
+        if padded
+        else "nothing in the source shows that output_size is the exact sum of the repeats"
+    )
     return (
         Effect(
             forms.OUTPUT_SIZE_NOT_EXACT,
-            POSSIBLE,
-            "nothing in the source shows that output_size is the exact sum of the repeats",
+            LIKELY if padded else POSSIBLE,
+            reason,
             counts.why,
             params=counts.params | size.params,
         ),
     )
+
+
+_MIRRORS = ("_list", "_cpu", "_host", "_np", "_py", "_h")
+
+
+def _path(name: str) -> str:
+    """`lens` of the name `lens@12`."""
+    return name.partition("@")[0]
+
+
+def _mirrored(total: str) -> str:
+    """`counts` of the sum of `counts_list`: by its name the same numbers on the host."""
+    path = _path(total)
+    mark = next((mark for mark in _MIRRORS if path.endswith(mark)), "")
+    return path.removesuffix(mark) if mark else "@"
 
 
 def one_hot(receiver: Value, args: Args) -> Outcome:

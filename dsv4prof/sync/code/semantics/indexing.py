@@ -68,6 +68,10 @@ def _tensor_item(receiver: Value, index: Value) -> Outcome:
         effects += _selected(receiver, parts)
     params = receiver.params | index.params if index.params else receiver.params
     ndim = _dimensions(receiver, parts)
+    least = 0
+    if ndim is None and not (parts.unknown or parts.masks or parts.host_masks):
+        # Nobody writes an index for more dimensions than there are, or for none.
+        least = max(receiver.least, parts.eaten, 1) - parts.eaten + parts.made
     empty = _is_empty(index)
     plain = not (parts.masks or parts.host_masks or parts.advanced)
     value = derived(
@@ -76,6 +80,7 @@ def _tensor_item(receiver: Value, index: Value) -> Outcome:
         numel=0 if empty else 1 if ndim == 0 else _length(receiver, index),
         strided=plain and (parts.strided or receiver.strided),
         params=params,
+        least=least,
     )
     if not plain and value.pending:
         effects += pending_read(receiver)
@@ -201,11 +206,20 @@ def array_item(receiver: Value, index: Value) -> Outcome:
             effect(forms.HOST_LIST_INDEX, item, "NumPy asks a device tensor for its number") for item in parts.zero_dim
         )
     ndim = _dimensions(receiver, parts)
+    view = index.kinds == SLICE
+    if receiver.pending and not view:
+        effects += pending_read(receiver)
     if ndim == 0:
         return Outcome(HOST_NUMBER, effects)
-    return Outcome(
-        Value(kinds=ARRAY, strength=CERTAIN, dtype=receiver.dtype, ndim=ndim, params=receiver.params), effects
+    value = Value(
+        kinds=ARRAY,
+        strength=CERTAIN,
+        dtype=receiver.dtype,
+        ndim=ndim,
+        params=receiver.params,
+        pending=receiver.pending and view,
     )
+    return Outcome(value, effects)
 
 
 def _unknown_item(receiver: Value, index: Value) -> Outcome:

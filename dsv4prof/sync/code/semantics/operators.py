@@ -24,6 +24,7 @@ from dsv4prof.sync.code.values import (
     TENSOR,
     UNKNOWN,
     Value,
+    bounds,
     sequence,
     sequence_of,
 )
@@ -48,6 +49,9 @@ def binary(op: str, left: Value, right: Value) -> Outcome:
     kinds = left.kinds | right.kinds
     if kinds == HOST:
         return Outcome(_numbers(op, left, right))
+    if op == "*" and (left.total or right.total) and not kinds & ~(HOST | UNKNOWN):
+        total = left.total if bounds(left) else right.total if bounds(right) else ""
+        return Outcome(Value(kinds=UNKNOWN | HOST, params=left.params | right.params, total=total))
     if op == "%" and left.kinds == HOST and left.dtype != "int" and isinstance(left.const, str):
         return Outcome(HOST_NUMBER, format_value(right, forms.FORMAT_PERCENT))
     if op in ("*", "+") and kinds & SEQUENCE and (left.kinds == SEQUENCE or right.kinds == SEQUENCE):
@@ -74,6 +78,10 @@ def _numbers(op: str, left: Value, right: Value) -> Value:
             return HOST_NUMBER
         return Value(kinds=HOST, const=_ARITHMETIC[op](a, b), strength=CERTAIN, dtype="int", params=params)
     dtype = "float" if op == "/" or "float" in (left.dtype, right.dtype) else ""
+    if op == "*" and (bounds(left) or bounds(right)):
+        # The longest length times the number of them: a padded size.
+        total = left.total if bounds(left) else right.total
+        return Value(kinds=HOST, strength=CERTAIN, dtype=dtype, params=params, total=total)
     return Value(kinds=HOST, strength=CERTAIN, dtype=dtype, params=params) if params or dtype else HOST_NUMBER
 
 

@@ -32,7 +32,7 @@ def by_name_alone(value: Value) -> bool:
 
 def pending_read(value: Value) -> tuple[Effect, ...]:
     """The hazard of reading a copy that was started without waiting, and for which nobody has waited."""
-    if not value.pending or not value.kinds & TENSOR:
+    if not value.pending or not value.kinds & (TENSOR | ARRAY):
         return ()
     return (
         Effect(

@@ -113,12 +113,28 @@ def _of_module(ref: str, args: Args) -> Outcome | None:
     source = deciding(every(args))
     if source is None:
         return None
-    value = derived(source, dtype="")
+    value = _shaped(ref, source)
     mask = args.keywords.get("src_key_padding_mask") if "TransformerEncoder" in ref else None
     if mask is None or not on_device(mask):
         return Outcome(value)
     reason = "the fast path of evaluation looks at the padding mask"
     return Outcome(value, (effect(forms.TRANSFORMER_PADDING_MASK, mask, reason, level=LIKELY),))
+
+
+_SHAPE_KEPT = listed(
+    "Linear Dropout ReLU ReLU6 GELU SiLU Mish ELU SELU Tanh Sigmoid Softmax LogSoftmax Hardswish Identity"
+)
+
+
+def _shaped(ref: str, source: Value) -> Value:
+    """What a module makes of a batch: at least rows of features."""
+    name = ref.rpartition(".")[2]
+    if name.startswith("Embedding") and not name.endswith("Bag"):
+        ndim = source.ndim + 1 if source.ndim is not None else None
+        return derived(source, dtype="float", ndim=ndim, least=max(source.least + 1, 2))
+    if name in _SHAPE_KEPT or name.endswith("Norm"):
+        return derived(source, dtype="", ndim=source.ndim, least=max(source.least, 2))
+    return derived(source, dtype="")
 
 
 def _of_queue(ref: str, name: str) -> Outcome | None:

@@ -41,7 +41,7 @@ def elementwise(receiver: Value, args: Args) -> Outcome:
 def combined(receiver: Value, others: tuple[Value, ...], dtype: str | None = None) -> Value:
     """The result of an operator without dimensions of its own."""
     source = receiver
-    ndim, numel = receiver.ndim, receiver.numel
+    ndim, numel, least = receiver.ndim, receiver.numel, receiver.least
     kind = receiver.dtype
     for other in others:
         if other.kinds == HOST or other.kinds == NONE:
@@ -54,10 +54,11 @@ def combined(receiver: Value, others: tuple[Value, ...], dtype: str | None = Non
         source = deciding((source, other)) or source
         if other.kinds & TENSOR:
             ndim = None if ndim is None or other.ndim is None else max(ndim, other.ndim)
+            least = max(least, other.least)
             numel = numel if numel == other.numel else None
             if kind in ("bool", "int") and other.dtype != kind:
                 kind = other.dtype
-    return derived(source, dtype=kind if dtype is None else dtype, ndim=ndim, numel=numel)
+    return derived(source, dtype=kind if dtype is None else dtype, ndim=ndim, numel=numel, least=least)
 
 
 def _compared(receiver: Value, args: Args) -> Outcome:
@@ -106,7 +107,7 @@ def _reshaped(receiver: Value, args: Args) -> Outcome:
     if len(sizes) == 1 and sizes[0].kinds not in (HOST, SEQUENCE):
         # x.view(dtype) and x.view(shape) of an unknown shape.
         ndim = None
-    return Outcome(replace(receiver, ndim=ndim, kinds=TENSOR))
+    return Outcome(replace(receiver, ndim=ndim, kinds=TENSOR, least=0))
 
 
 def _expanded(receiver: Value, args: Args) -> Outcome:
@@ -116,11 +117,12 @@ def _expanded(receiver: Value, args: Args) -> Outcome:
 
 def _flattened(receiver: Value, args: Args) -> Outcome:
     whole = not every(args)
-    return Outcome(replace(receiver, ndim=1 if whole else None, kinds=TENSOR))
+    return Outcome(replace(receiver, ndim=1 if whole else None, kinds=TENSOR, least=0))
 
 
 def _deeper(receiver: Value, args: Args) -> Outcome:
-    return Outcome(replace(receiver, ndim=receiver.ndim + 1 if receiver.ndim is not None else None, kinds=TENSOR))
+    ndim = receiver.ndim + 1 if receiver.ndim is not None else None
+    return Outcome(replace(receiver, ndim=ndim, kinds=TENSOR, least=max(receiver.least, 1) + 1))
 
 
 def _squeezed(receiver: Value, args: Args) -> Outcome:
@@ -128,7 +130,7 @@ def _squeezed(receiver: Value, args: Args) -> Outcome:
     ndim = receiver.ndim
     if ndim is not None and ndim > 0:
         ndim = ndim - 1 if every(args) else 0 if receiver.numel == 1 else None
-    return Outcome(replace(receiver, ndim=ndim, kinds=TENSOR))
+    return Outcome(replace(receiver, ndim=ndim, kinds=TENSOR, least=max(receiver.least - 1, 0) if every(args) else 0))
 
 
 def _turned(receiver: Value, args: Args) -> Outcome:
@@ -142,7 +144,7 @@ def _shallower(receiver: Value, args: Args) -> Outcome:
 
 
 def _as_deep(receiver: Value, args: Args) -> Outcome:
-    return Outcome(derived(receiver, ndim=receiver.ndim))
+    return Outcome(derived(receiver, ndim=receiver.ndim, least=receiver.least))
 
 
 _AS_DEEP = listed(

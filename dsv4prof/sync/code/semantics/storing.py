@@ -133,7 +133,7 @@ def _written(receiver: Value, parts: Index, value: Value) -> tuple[Effect, ...]:
 
 def _element(receiver: Value, parts: Index, value: Value) -> tuple[Effect, ...]:
     count = parts.numbers + len(parts.zero_dim)
-    if receiver.ndim is not None and receiver.ndim > count:
+    if (receiver.least if receiver.ndim is None else receiver.ndim) > count:
         return ()
     reason = "a number that is written to one element is copied to the device"
     level = CERTAIN

@@ -103,6 +103,7 @@ def derived(
     same: str = "",
     strided: bool = False,
     params: frozenset[str] | None = None,
+    least: int = 0,
 ) -> Value:
     """A tensor computed from `source`: in the same memory, and as sure. dtype None keeps that of the source.
 
@@ -121,6 +122,7 @@ def derived(
         strided=strided,
         pending=source.pending,
         ref=source.ref,
+        least=least,
     )
 
 
@@ -152,6 +154,7 @@ def effect(
         times=times,
         params=params,
         facts=facts or {},
+        mixed=bool(value.places & ON_DEVICE and value.places & HOST_PLACES),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dsv4prof.sync.code.audit import audit
+from dsv4prof.sync.code.options import AuditOptions
 from tests.unit.sync.code.snippets import audited
 
 FILES = {
@@ -76,3 +78,38 @@ def test_freeing_in_an_initialiser_is_no_stall_of_a_step(tmp_path: Path) -> None
     }
     levels = {one.function: one.level for one in audited(tmp_path, files).found if one.code == "DSV111"}
     assert levels == {"A.__init__": "possible", "A.forward": "likely"}
+
+
+def test_loops_of_schedulers_are_roots_in_any_project(tmp_path: Path) -> None:
+    made = audited(
+        tmp_path,
+        {
+            "m.py": """
+            import torch
+            def event_loop():
+                torch.cuda.synchronize()
+            def get_or_create_event_loop():
+                torch.cuda.synchronize()
+            class Server:
+                def event_loop_overlap(self):
+                    torch.cuda.synchronize()
+                def run_engine_loop(self):
+                    self.turn()
+                def turn(self):
+                    torch.cuda.synchronize()
+                def other(self):
+                    torch.cuda.synchronize()
+            """
+        },
+    )
+    assert {one.function for one in made.found if one.hot} == {"event_loop", "Server.event_loop_overlap", "Server.turn"}
+
+
+def test_a_pattern_that_matches_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("import torch\n\n\ndef f(x: torch.Tensor):\n    return x.item()\n")
+    options = AuditOptions(hot=("nope", "m:f"), cold=("*:g", "*:f"), cache_dir=None)
+    assert audit(tmp_path, options).notes == [
+        "--hot nope matches no function: the form is module:function, as globs",
+        "--cold *:g matches no function",
+    ]
+    assert audit(tmp_path, AuditOptions(cache_dir=None)).notes == []

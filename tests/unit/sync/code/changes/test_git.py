@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsv4prof.errors import InputError, UsageError
-from dsv4prof.sync.code.changes.git import changes_since
+from dsv4prof.sync.code.changes.git import ChangedFile, changes_since
 
 
 def git(folder: Path, *words: str) -> str:
@@ -82,3 +82,11 @@ def test_without_git_it_says_so(repository: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InputError, match="needs git"):
         changes_since(repository, "HEAD")
+
+
+def test_where_a_line_of_the_old_text_stands_now() -> None:
+    """A change that puts two lines before 3, takes 5 and 6 away, writes 8 anew as two, and takes 10 to 12 for one."""
+    hunks = [(2, 0, 3, 2), (5, 2, 6, 0), (8, 1, 8, 2), (10, 3, 11, 1)]
+    file = ChangedFile("m.py", "m.py", b"", b"", [], [], hunks)
+    assert [file.now(line) for line in range(1, 15)] == [1, 2, 5, 6, 6, 6, 7, 8, 10, 11, 11, 11, 12, 13]
+    assert ChangedFile("m.py", "m.py", b"", None, [], []).now(3) == 0

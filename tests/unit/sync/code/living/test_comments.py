@@ -88,6 +88,8 @@ def test_several_codes_protects_and_other_remarks_in_one_comment() -> None:
         ("dsv4prof: allow[DSV1] because", "'DSV1', which is no code"),
         ("dsv4prof: allow[E501] because", "'E501', which is no code"),
         ("dsv4prof: allow DSV105 because", "is not understood"),
+        ("dsv4prof: allow DSV101 because", "is not understood: write allow[DSV101] and"),
+        ("dsv4prof: allow[scalar-read] because", "names 'scalar-read', which is no code"),
         ("dsv4prof: ignore[DSV105] because", "is not understood"),
     ],
 )
