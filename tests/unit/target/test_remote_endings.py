@@ -195,6 +195,9 @@ CHILD = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from dsv4prof.cli.app import main
+
+# Mostly waiting for time to pass.
+pytestmark = pytest.mark.slow
 main()
 """
 
