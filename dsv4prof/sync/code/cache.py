@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from dsv4prof import __version__
 from dsv4prof.sync.code import files
@@ -130,11 +129,6 @@ class Shelf:
 
 def _is_same(held: Held | None, key: bytes) -> bool:
     return held is not None and held.digest == key
-
-
-def default_folder() -> Path:
-    """Where facts are kept unless somebody says otherwise."""
-    return Path(platformdirs.user_cache_dir("dsv4prof")) / "audit"
 
 
 def digest(*parts: bytes) -> bytes:

@@ -105,16 +105,8 @@ class Value(msgspec.Struct, frozen=True):
     least: int = 0
 
     @property
-    def may_be_tensor(self) -> bool:
-        return bool(self.kinds & TENSOR)
-
-    @property
     def may_be_on_device(self) -> bool:
         return bool(self.kinds & TENSOR and self.places & ON_DEVICE)
-
-    @property
-    def may_be_on_host(self) -> bool:
-        return bool(self.kinds & TENSOR and self.places & HOST_PLACES)
 
 
 ANYTHING = Value()

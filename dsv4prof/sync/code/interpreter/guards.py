@@ -293,7 +293,7 @@ def _tells(node: ast.expr) -> bool:
     if kind is ast.Call:
         assert isinstance(node, ast.Call)
         return chain_of(node.func).rpartition(".")[2] in ("isinstance", "is_tensor", "bool")
-    return kind is ast.Attribute and node.attr in ("is_cuda", "is_cpu")  # type: ignore[attr-defined]
+    return isinstance(node, ast.Attribute) and node.attr in ("is_cuda", "is_cpu")
 
 
 def _with(run: Run, env: Environment, key: str, value: object) -> Environment:
