@@ -1,4 +1,4 @@
-"""One forward pass's input: rows are query tokens, grouped by request, every length known on the host."""
+"""The input of one forward pass, plain or speculative, prompt or decode: a flat list of query rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import dataclass
 import torch
 
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import TailSave
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardBatch:
     """T query rows of B requests, request by request, positions ascending.
 
-    input_ids, positions: (T,) int64 on the device. req_slots: (B,) int64, cache slot of each request.
-    seq_lens: (B,) int64, length of each request *after* this step's rows. extend_lens: (B,) int64, rows of each.
-    num_tokens = T = sum of extend_lens, exact. The *_host tuples mirror the tensors, so that nothing is read back.
+    input_ids, positions: (T,) int64 on the device. req_slots: (B,) int64, cache slot of each request; slot 0 belongs
+    to padding. seq_lens: (B,) int64, length of each request *after* this step's rows. extend_lens: (B,) int64,
+    rows of each.
+    num_tokens = T = sum of extend_lens, exact; extend_lens_host mirrors it. seq_lens_host mirrors seq_lens where the
+    host knows them, else None; max_seq_len bounds them in any case, so that no size is read back.
+    tail_saves: prefixes that end within these rows and are to be kept; empty but in prefill.
     """
 
     phase: Phase
@@ -25,9 +29,11 @@ class ForwardBatch:
     seq_lens: torch.Tensor
     extend_lens: torch.Tensor
     num_tokens: int
-    seq_lens_host: tuple[int, ...]
     extend_lens_host: tuple[int, ...]
+    seq_lens_host: tuple[int, ...] | None
+    max_seq_len: int
+    tail_saves: tuple[TailSave, ...] = ()
 
     @property
     def num_requests(self) -> int:
-        return len(self.seq_lens_host)
+        return len(self.extend_lens_host)

@@ -12,8 +12,8 @@ import torch
 
 from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import Chunk
 from dsv4_engine.request import Request
-from dsv4_engine.scheduler import Chunk
 
 
 def upload(values: Sequence[int] | Sequence[Sequence[int]], device: torch.device) -> torch.Tensor:
@@ -43,7 +43,7 @@ def prefill_inputs(chunks: Sequence[Chunk], device: torch.device) -> PrefillInpu
     last_rows: list[int] = []
     last_slots: list[int] = []
     for chunk in chunks:
-        prompt, end = chunk.request.prompt, chunk.start + chunk.length
+        prompt, end = chunk.request.tokens, chunk.end
         ids += prompt[chunk.start : end]
         next_ids += (*prompt[chunk.start + 1 : end + 1], 0)[: chunk.length]
         positions += range(chunk.start, end)
@@ -63,8 +63,9 @@ def prefill_inputs(chunks: Sequence[Chunk], device: torch.device) -> PrefillInpu
         seq_lens=per_request[1],
         extend_lens=per_request[2],
         num_tokens=len(ids),
-        seq_lens_host=ends_host,
         extend_lens_host=lens_host,
+        seq_lens_host=ends_host,
+        max_seq_len=max(ends_host),
     )
     return PrefillInputs(batch=batch, next_ids=rows[1], last_rows=last[0], last_slots=last[1])
 
@@ -100,8 +101,9 @@ class DecodeInputs:
             seq_lens=first + width,
             extend_lens=torch.full_like(first, width),
             num_tokens=requests * width,
-            seq_lens_host=tuple(start + offset + width for start in self.starts_host),
             extend_lens_host=(width,) * requests,
+            seq_lens_host=tuple(start + offset + width for start in self.starts_host),
+            max_seq_len=max(self.starts_host) + offset + width,
         )
 
 

@@ -19,9 +19,10 @@ from dsv4_engine.hooks import NullHooks, StepHooks
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
 from dsv4_engine.plain import PlainDecoding
+from dsv4_engine.plan import StepPlan
 from dsv4_engine.request import Request, RequestResult, require_servable
 from dsv4_engine.runner import ModelRunner
-from dsv4_engine.scheduler import DecodePlan, PrefillPlan, Scheduler
+from dsv4_engine.scheduler import Scheduler
 from dsv4_engine.spec.mtp import MtpDecoding
 from dsv4_engine.spec.relay import Relay
 
@@ -128,10 +129,7 @@ class Engine:
         kind, requests, rows = self._size(plan)
         key = f"{kind} requests={requests} rows={rows} length<={_length_class(plan)}"
         with self._hooks.step(index, kind=kind, requests=requests, rows=rows):
-            if isinstance(plan, PrefillPlan):
-                outcome = self._strategy.prefill(plan.chunks)
-            else:
-                outcome = self._strategy.decode(plan.requests)
+            outcome = self._strategy.launch(plan).read()
             kept = self._scheduler.commit(plan, outcome)
         self._steps += 1
         return StepResult(
@@ -145,10 +143,9 @@ class Engine:
             key=key,
         )
 
-    def _size(self, plan: PrefillPlan | DecodePlan) -> tuple[str, int, int]:
-        if isinstance(plan, PrefillPlan):
-            return "prefill", len(plan.chunks), sum(chunk.length for chunk in plan.chunks)
-        return "decode", len(plan.requests), len(plan.requests) * self._strategy.rows_per_request
+    def _size(self, plan: StepPlan) -> tuple[str, int, int]:
+        rows = sum(chunk.length for chunk in plan.chunks) + len(plan.running) * self._strategy.rows_per_request
+        return plan.kind, len(plan.requests), rows
 
 
 def _strategy(options: EngineOptions, config: ModelConfig, execution: Execution) -> Strategy:
@@ -164,10 +161,7 @@ def _strategy(options: EngineOptions, config: ModelConfig, execution: Execution)
     return MtpDecoding(execution, relay, num_drafts=options.num_drafts)
 
 
-def _length_class(plan: PrefillPlan | DecodePlan) -> int:
+def _length_class(plan: StepPlan) -> int:
     """The longest context after this plan, rounded up: attention's cost follows it slowly."""
-    if isinstance(plan, PrefillPlan):
-        longest = max(chunk.start + chunk.length for chunk in plan.chunks)
-    else:
-        longest = max(request.cached_len + 1 for request in plan.requests)
-    return -(-longest // _KEY_LEN_STEP) * _KEY_LEN_STEP
+    ends = [chunk.end for chunk in plan.chunks] + [running.max_cached + 1 for running in plan.running]
+    return -(-max(ends) // _KEY_LEN_STEP) * _KEY_LEN_STEP

@@ -14,8 +14,7 @@ from dsv4_engine.batching import PrefillInputs, prefill_inputs
 from dsv4_engine.graphs.gate import BatchShape, graph_decision
 from dsv4_engine.hooks import StepHooks
 from dsv4_engine.phase import Phase
-from dsv4_engine.request import Request
-from dsv4_engine.scheduler import Chunk, StepOutcome
+from dsv4_engine.plan import Chunk, StepOutcome, StepPlan
 
 
 class ForwardOutput(Protocol):
@@ -38,15 +37,29 @@ class Model(Protocol):
     ) -> ForwardOutput: ...
 
 
+class PendingStep(Protocol):
+    """A step whose work is queued on the device; `read` waits for its tokens, once."""
+
+    def read(self) -> StepOutcome: ...
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A step that has been read already."""
+
+    outcome: StepOutcome
+
+    def read(self) -> StepOutcome:
+        return self.outcome
+
+
 class Strategy(Protocol):
     """How prompts and running requests are computed; `rows_per_request` of a decode step's target forward."""
 
     @property
     def rows_per_request(self) -> int: ...
 
-    def prefill(self, chunks: tuple[Chunk, ...]) -> StepOutcome: ...
-
-    def decode(self, requests: tuple[Request, ...]) -> StepOutcome: ...
+    def launch(self, plan: StepPlan) -> PendingStep: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +75,7 @@ class Execution:
     def phase(self, phase: Phase, *, requests: int, rows: int) -> AbstractContextManager[object]:
         """Announce a phase with the graph gate's decision for it."""
         decision = graph_decision(phase, self.backend, self.environment, BatchShape(requests=requests, rows=rows))
-        return self.hooks.phase(
-            phase, requests=requests, rows=rows, captured=decision.captured, reason=decision.reason
-        )
+        return self.hooks.phase(phase, requests=requests, rows=rows, captured=decision.captured, reason=decision.reason)
 
     def read(self, values: torch.Tensor) -> list[list[int]]:
         """(B, n) int64 to the host: the one wait that a step is meant to have, so it has its own span."""

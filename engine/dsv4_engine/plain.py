@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dsv4_engine.batching import DecodeInputs
-from dsv4_engine.execution import Execution, prefill_outcome
+from dsv4_engine.execution import Answered, Execution, PendingStep, prefill_outcome
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import Chunk, StepOutcome, StepPlan
 from dsv4_engine.request import Request
 from dsv4_engine.sampling import greedy
-from dsv4_engine.scheduler import Chunk, StepOutcome
 
 
 class PlainDecoding:
@@ -18,7 +18,11 @@ class PlainDecoding:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
 
-    def prefill(self, chunks: tuple[Chunk, ...]) -> StepOutcome:
+    def launch(self, plan: StepPlan) -> PendingStep:
+        """Queue the step's work."""
+        return Answered(self._prefill(plan.chunks) if plan.chunks else self._decode(plan.requests))
+
+    def _prefill(self, chunks: tuple[Chunk, ...]) -> StepOutcome:
         """Compute the chunks; prompts that end get their first token."""
         run = self._execution
         inputs = run.prefill_inputs(chunks)
@@ -27,7 +31,7 @@ class PlainDecoding:
             first = greedy(output.logits)
         return prefill_outcome(chunks, run.read(first[:, None]))
 
-    def decode(self, requests: tuple[Request, ...]) -> StepOutcome:
+    def _decode(self, requests: tuple[Request, ...]) -> StepOutcome:
         """One more token for each request."""
         run = self._execution
         inputs = DecodeInputs.of(requests, run.device)

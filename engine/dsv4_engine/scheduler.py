@@ -8,44 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from dsv4_engine.plan import Chunk, Running, StepOutcome, StepPlan
 from dsv4_engine.request import Request
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """Prompt tokens `start` to `start + length` of a request."""
-
-    request: Request
-    start: int
-    length: int
-
-    @property
-    def completes(self) -> bool:
-        """Whether the prompt ends with this chunk, so that its last row yields the first output token."""
-        return self.start + self.length == len(self.request.prompt)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrefillPlan:
-    chunks: tuple[Chunk, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecodePlan:
-    requests: tuple[Request, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOutcome:
-    """Tokens for each request of the plan, in its order; empty where a prompt is not complete yet.
-
-    accept_lens: one for each request of a verify, else empty.
-    """
-
-    tokens: tuple[tuple[int, ...], ...]
-    accept_lens: tuple[int, ...] = ()
 
 
 class Scheduler:
@@ -69,23 +34,22 @@ class Scheduler:
     def add(self, request: Request) -> None:
         self._waiting.append(request)
 
-    def plan(self) -> PrefillPlan | DecodePlan:
+    def plan(self) -> StepPlan:
         """The next step's work; waiting requests get a slot here. There must be work."""
         assert self.has_work, "nothing to plan"
         self._admit()
-        chunks = self._next_chunks()
-        return PrefillPlan(chunks=chunks) if chunks else DecodePlan(requests=tuple(self._decoding))
+        if chunks := self._next_chunks():
+            return StepPlan(chunks=chunks)
+        return StepPlan(
+            running=tuple(Running(request=request, max_cached=request.cached_len) for request in self._decoding)
+        )
 
-    def commit(self, plan: PrefillPlan | DecodePlan, outcome: StepOutcome) -> dict[Request, tuple[int, ...]]:
+    def commit(self, plan: StepPlan, outcome: StepOutcome) -> dict[Request, tuple[int, ...]]:
         """Apply a step's outcome; returns the tokens that each request kept. Finished requests give up their slot."""
-        if isinstance(plan, PrefillPlan):
-            requests: Sequence[Request] = [chunk.request for chunk in plan.chunks]
-            self._advance(plan.chunks)
-        else:
-            requests = plan.requests
-        for request, accepted in zip(requests, outcome.accept_lens, strict=False):
-            request.accept_lens.append(accepted)
-        answered = zip(requests, outcome.tokens, strict=True)
+        self._advance(plan.chunks)
+        for running, accepted in zip(plan.running, outcome.accept_lens, strict=False):
+            running.request.accept_lens.append(accepted)
+        answered = zip(plan.requests, outcome.tokens, strict=True)
         kept = {request: request.take(tokens) for request, tokens in answered if tokens}
         self._release([request for request in kept if request.finish_reason is not None])
         return kept
@@ -99,7 +63,7 @@ class Scheduler:
     def _next_chunks(self) -> tuple[Chunk, ...]:
         budget, chunks = self._chunk_tokens, []
         for request in self._prefilling:
-            length = min(budget, len(request.prompt) - request.prefilled)
+            length = min(budget, request.prefill_len - request.prefilled)
             if length == 0:
                 break
             chunks.append(Chunk(request=request, start=request.prefilled, length=length))

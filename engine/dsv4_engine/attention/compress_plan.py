@@ -66,5 +66,5 @@ def plan_compression(batch: ForwardBatch, rows: RowMeta, ratio: int, layout: Cac
         ),
         visible=(batch.positions + 1) // ratio,
         entry_base=rows.slot * entries,
-        max_entries=max(batch.seq_lens_host) // ratio,
+        max_entries=batch.max_seq_len // ratio,
     )

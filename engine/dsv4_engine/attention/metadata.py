@@ -99,7 +99,7 @@ def build_metadata(
     """
     assert batch.num_tokens == len(batch.input_ids) == sum(batch.extend_lens_host), "num_tokens must be exact"
     assert min(batch.extend_lens_host) >= 1, "a request without rows"
-    assert max(batch.seq_lens_host) <= layout.max_positions, "a request outgrew its cache slot"
+    assert batch.max_seq_len <= layout.max_positions, "a request outgrew its cache slot"
     with hooks.span("build_metadata"):
         if batch.num_tokens == batch.num_requests:
             rows = single_row_meta(batch.req_slots, batch.seq_lens)

@@ -20,9 +20,9 @@ from dsv4_engine.check.tensors import GoldenPrompt
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.hooks import NullHooks
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import Chunk
 from dsv4_engine.request import Request
 from dsv4_engine.runner import ModelRunner
-from dsv4_engine.scheduler import Chunk
 
 _MTP_QUANTITIES = ("mtp_logits", "mtp_last_streams", "mtp_chain", "mtp_chain_logits")
 _PROMPT_QUANTITIES = ("input_ids", "logits", "last_streams", "greedy", "greedy_logits", *_MTP_QUANTITIES)

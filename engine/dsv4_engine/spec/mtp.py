@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 
 from dsv4_engine.batching import DecodeInputs
-from dsv4_engine.execution import Execution, prefill_outcome
+from dsv4_engine.execution import Answered, Execution, PendingStep, prefill_outcome
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import Chunk, StepOutcome, StepPlan
 from dsv4_engine.request import Request
 from dsv4_engine.sampling import greedy
-from dsv4_engine.scheduler import Chunk, StepOutcome
 from dsv4_engine.spec.draft import draft_chain
 from dsv4_engine.spec.draft_extend import draft_extend
 from dsv4_engine.spec.relay import Relay
@@ -34,7 +34,11 @@ class MtpDecoding:
     def rows_per_request(self) -> int:
         return self._num_drafts + 1
 
-    def prefill(self, chunks: tuple[Chunk, ...]) -> StepOutcome:
+    def launch(self, plan: StepPlan) -> PendingStep:
+        """Queue the step's work."""
+        return Answered(self._prefill(plan.chunks) if plan.chunks else self._decode(plan.requests))
+
+    def _prefill(self, chunks: tuple[Chunk, ...]) -> StepOutcome:
         """Compute the chunks in target and MTP layer; prompts that end get their first token and first draft.
 
         An MTP row combines a position's target streams with the token after it: the prompt's next one, or, at the end
@@ -51,7 +55,7 @@ class MtpDecoding:
             self._relay.store(inputs.last_slots, greedy(guess.logits), guess.streams[inputs.last_rows])
         return prefill_outcome(chunks, run.read(first[:, None]))
 
-    def decode(self, requests: tuple[Request, ...]) -> StepOutcome:
+    def _decode(self, requests: tuple[Request, ...]) -> StepOutcome:
         """One to num_drafts + 1 more tokens for each request."""
         run, count = self._execution, len(requests)
         inputs = DecodeInputs.of(requests, run.device)

@@ -28,6 +28,9 @@ from dsv4prof.target.remote.stopping import Stop, stop_bounded
 from fake_server import FakeServer, recorded
 from traces import document, write
 
+# Mostly waiting for time to pass.
+pytestmark = pytest.mark.slow
+
 
 def attach(
     server: FakeServer, root: Path, *, plan: dict | None = None, said: list[str] | None = None, **spec
@@ -196,8 +199,6 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from dsv4prof.cli.app import main
 
-# Mostly waiting for time to pass.
-pytestmark = pytest.mark.slow
 main()
 """
 

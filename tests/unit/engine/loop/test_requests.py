@@ -8,8 +8,9 @@ from dsv4_engine.engine import Engine
 from dsv4_engine.errors import EngineError
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.plan import StepOutcome
 from dsv4_engine.request import FinishReason, Request, require_servable
-from dsv4_engine.scheduler import DecodePlan, PrefillPlan, Scheduler, StepOutcome
+from dsv4_engine.scheduler import Scheduler
 from engine_batches import GOLDEN
 from serving import make_engine, random_prompts
 
@@ -102,12 +103,12 @@ def test_chunks_of_several_prompts_share_a_step_and_the_budget():
     for number, length in enumerate((7, 6, 4, 2)):
         scheduler.add(new_request(number, length))
     planned = []
-    while isinstance(plan := scheduler.plan(), PrefillPlan):
+    while (plan := scheduler.plan()).chunks:
         planned.append([(chunk.request.id, chunk.start, chunk.length) for chunk in plan.chunks])
         tokens = tuple((9,) if chunk.completes else () for chunk in plan.chunks)
         scheduler.commit(plan, StepOutcome(tokens=tokens))
     assert planned == [[(0, 0, 7), (1, 0, 3)], [(1, 3, 3), (2, 0, 4)]]
-    assert isinstance(plan, DecodePlan) and [request.id for request in plan.requests] == [0, 1, 2]
+    assert plan.running and [request.id for request in plan.requests] == [0, 1, 2]
 
 
 def test_what_follows_a_stop_token_never_existed():
