@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import finish, only_session, record_of, start
+from recorded_child import only_session, record_of, run_child
 
 CONTROL = """
 import json, urllib.request, urllib.error
@@ -63,7 +63,7 @@ CLOSE = "\nmanager.close(); server.close()\n"
 
 
 def run(root: Path, body: str) -> list[list[Any]]:
-    code, out, err = finish(start(root, SERVER + body + CLOSE))
+    code, out, err = run_child(root, SERVER + body + CLOSE)
     assert code == 0, err
     return [json.loads(line) for line in out.splitlines()]
 
@@ -329,13 +329,18 @@ ENDINGS = [
     ("raise ValueError('boom')", 1),
     ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", 128 + signal.SIGTERM),
 ]
-ENDING_IDS = ["end of main", "sys.exit", "exception", "SIGTERM"]
 
 
 @pytest.mark.parametrize(
     ("by", "ending", "status"),
-    [*(("signal", *each) for each in ENDINGS), ("http", *ENDINGS[0])],
-    ids=[*ENDING_IDS, "started over HTTP"],
+    [
+        pytest.param("signal", *ENDINGS[0], id="end of main"),
+        pytest.param("signal", *ENDINGS[3], id="SIGTERM"),
+        # Ends that these two stand for by default.
+        pytest.param("signal", *ENDINGS[1], id="sys.exit", marks=pytest.mark.slow),
+        pytest.param("signal", *ENDINGS[2], id="exception", marks=pytest.mark.slow),
+        pytest.param("http", *ENDINGS[0], id="started over HTTP", marks=pytest.mark.slow),
+    ],
 )
 def test_an_exit_soon_after_an_on_demand_start_keeps_the_trace(
     tmp_path: Path, by: str, ending: str, status: int
@@ -353,7 +358,7 @@ while time.time() < end: manager.step(); work(50)
 print(time.time(), flush=True)
 {ending}
 """
-    code, out, err = finish(start(tmp_path, CONTROL + body))
+    code, out, err = run_child(tmp_path, CONTROL + body)
     left = time.time() - float(out)
     assert code == status, err
     assert left < EXIT_BUDGET_S
@@ -382,7 +387,7 @@ time.sleep(0.5)
 print(time.time(), flush=True)
 {ending}
 """
-    code, out, err = finish(start(tmp_path, CONTROL + body))
+    code, out, err = run_child(tmp_path, CONTROL + body)
     # Nothing is recorded, and a SIGTERM may then as well end the process as it always would.
     assert code in ((status, -signal.SIGTERM) if status == 128 + signal.SIGTERM else (status,)), err
     assert time.time() - float(out) < EXIT_BUDGET_S
@@ -393,7 +398,10 @@ print(time.time(), flush=True)
     assert not list(folders[0].glob("*.trace.json.gz"))
 
 
-@pytest.mark.parametrize(("ending", "status"), [ENDINGS[0], ENDINGS[3]], ids=[ENDING_IDS[0], ENDING_IDS[3]])
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [pytest.param(*ENDINGS[0], id="end of main"), pytest.param(*ENDINGS[3], id="SIGTERM", marks=pytest.mark.slow)],
+)
 def test_an_exit_while_another_thread_works_waits_for_its_step(tmp_path: Path, ending: str, status: int) -> None:
     body = f"""
 manager = ProfilerManager(root=root)
@@ -408,7 +416,7 @@ until_recording(); time.sleep(0.5)
 print(time.time(), flush=True)
 {ending}
 """
-    code, out, err = finish(start(tmp_path, CONTROL + body))
+    code, out, err = run_child(tmp_path, CONTROL + body)
     # Where another thread works, SIGTERM ends the process as it would have without us, the trace saved first.
     assert code == (status if status < 128 else -signal.SIGTERM), err
     assert time.time() - float(out) < EXIT_BUDGET_S

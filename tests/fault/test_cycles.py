@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import finish, start
+from recorded_child import run_child
 
 # A minute.
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def one():
 
 
 def _cycles(root: Path, body: str) -> tuple[dict, dict, int, float]:
-    code, out, err = finish(start(root, MEASURE + body))
+    code, out, err = run_child(root, MEASURE + body)
     assert code == 0, err
     return tuple(json.loads(out.strip().splitlines()[-1]))
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import assert_whole, finish, only_session, record_of, start
+from recorded_child import assert_whole, only_session, record_of, run_child, start
 
 FOREIGN = """
 def foreign(profiler, *moves):
@@ -38,7 +38,7 @@ with {kind}.profile() as p:
     work()
 print(len(p.key_averages()) > 0)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert f"{moves[0]}: {REFUSED}" in out
     assert out.rstrip().endswith("True"), "afterwards everybody may profile again"
@@ -54,7 +54,7 @@ with record(PLAN, root=root):
     thread.start(); thread.join()
     work()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert f"start: {REFUSED}" in out
     assert_whole(only_session(tmp_path))
@@ -77,7 +77,7 @@ p.step(); work(); p.stop()
 print(any(event.key == "aten::sum" for event in p.key_averages()))
 with record(PLAN, root=root): work()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "in the warm-up steps of its schedule" in out
     assert out.rstrip().endswith("True")
@@ -91,7 +91,7 @@ with record(PLAN, root=root):
     foreign(p, "step", "step", "stop")
     work()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert f"step: {REFUSED}" in out
     assert_whole(only_session(tmp_path))
@@ -109,7 +109,7 @@ except Dsv4profError as error:
 root = root / "second"
 with record(PLAN, root=root): work()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "somebody else ended the recording" in out
     (first,) = [path for path in tmp_path.iterdir() if path.name != "second"]
@@ -151,7 +151,7 @@ torch.autograd.profiler.profile._prepare_trace = original
 p = scheduled(); attempt("unwatched"); finish(p)
 p = scheduled(); attempt("watched again"); finish(p); attempt("end")
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     found = dict(line.rsplit(" ", 1) for line in out.splitlines())
     free = {name for name, answer in found.items() if answer == "recorded"}
@@ -174,7 +174,7 @@ finish(p)
 r.wait(20)
 print([window.trace for window in r.record.windows])
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "in the warm-up steps of its schedule" in out
     assert out.endswith("['rank0.1.trace.json.gz', None]\n"), "what was recorded before stays"

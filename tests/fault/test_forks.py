@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import assert_whole, finish, only_session, record_of, start
+from recorded_child import assert_whole, only_session, record_of, run_child
 
 if not hasattr(os, "fork"):
     pytest.skip("this system has no fork", allow_module_level=True)
@@ -53,7 +53,7 @@ if pid == 0:
     print("child left the block", r.proof, flush=True)
     sys.exit(3)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert f"child ended with {status}" in out
     assert ("child left the block None" in out) == (status == 3)
@@ -73,7 +73,7 @@ if pid == 0:
 status_of(pid)
 print(r.record.outcome.value)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "child ended with 7\nrecording" in out
     assert_whole(only_session(tmp_path))
@@ -92,7 +92,7 @@ with record(PLAN, root=root):
     child.start()
     print(queue.get(timeout=20)); child.join(20); print(child.exitcode)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "served\n0\n" in out
     assert_whole(only_session(tmp_path))
@@ -110,7 +110,7 @@ if pid == 0:
     sys.exit(7)
 status_of(pid)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "does not survive a fork" in out
     assert "child ended with 7" in out
@@ -138,7 +138,7 @@ with record(RecordPlan(active=2, with_stack=False), root=root) as r:
 if pid == 0:
     sys.exit(3)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "child ended with 3" in out
     folder = only_session(tmp_path)
@@ -178,7 +178,7 @@ for _ in range(2):
     print(load(), pool(), flush=True)
 print(sum(1 for _ in kept))
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     sums = f"{4 * sum(range(32)):.1f} {2 * sum(range(8))}"
     assert out.splitlines() == [sums, f"{sums} 0.0", sums, f"{sums} 4.0", sums, "30"]
@@ -228,7 +228,7 @@ serve(6); until_idle()
 print(manager.status().last.outcome, manager.status().last.steps)
 manager.close()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "child ended with 7" in out
     assert out.count("child: LifetimeError") == 2

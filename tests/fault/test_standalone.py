@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import PREAMBLE, assert_whole, finish, only_session, record_of, start
+from recorded_child import PREAMBLE, ROOT, assert_whole, finish, only_session, record_of, run_child, start
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from recorded_child import PREAMBLE, assert_whole, finish, only_session, record_
 )
 def test_whatever_leaves_the_block_saves_first(tmp_path: Path, ending: str, status: int, reason: str) -> None:
     body = f"with record(PLAN, root=root) as recorder:\n    work(); recorder.step()\n    {ending}\n"
-    code, _, err = finish(start(tmp_path, body))
+    code, _, err = run_child(tmp_path, body)
     assert code == status, err
     folder = only_session(tmp_path)
     assert_whole(folder)
@@ -40,7 +40,7 @@ def test_whatever_leaves_the_block_saves_first(tmp_path: Path, ending: str, stat
 
 def test_a_programs_own_steps_are_found_in_its_trace(tmp_path: Path) -> None:
     body = "with record(PLAN, root=root) as r:\n    for _ in range(4): work(); r.step()\n"
-    code, _, err = finish(start(tmp_path, body))
+    code, _, err = run_child(tmp_path, body)
     assert code == 0, err
     from dsv4prof.trace.index import TraceIndex
     from dsv4prof.trace.merge import load_ranks, merge
@@ -50,7 +50,7 @@ def test_a_programs_own_steps_are_found_in_its_trace(tmp_path: Path) -> None:
 
 
 def test_an_exit_with_a_recorder_still_armed_saves_and_does_not_crash(tmp_path: Path) -> None:
-    code, _, err = finish(start(tmp_path, "r = recorder(); r.arm(); work()\n"))
+    code, _, err = run_child(tmp_path, "r = recorder(); r.arm(); work()\n")
     assert code == 0, err
     assert_whole(only_session(tmp_path))
     assert "exited while recording" in record_of(only_session(tmp_path))["reason"]
@@ -69,7 +69,7 @@ threading.Thread(target=serve, daemon=True).start()
 started.wait()
 time.sleep(0.2)
 """
-    code, _, err = finish(start(tmp_path, body))
+    code, _, err = run_child(tmp_path, body)
     assert code == 0, err
     assert_whole(only_session(tmp_path))
 
@@ -84,7 +84,7 @@ except Dsv4profError as error:
     print(type(error).__name__, error.message, "|", error.hint)
     print(recorder.proof.freed)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert out.startswith("OutputError"), out
     assert out.rstrip().endswith("True")
@@ -120,7 +120,7 @@ kineto.KinetoBackend.prepare = keeping
 with record(PLAN, root=root):
     work()
 """
-    code, _, err = finish(start(tmp_path, body))
+    code, _, err = run_child(tmp_path, body)
     assert code == 1
     assert "LifetimeError: the profiler is still alive after its release" in err
     assert "KEPT" in err
@@ -137,7 +137,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
     except Dsv4profError as error:
         print(error.message)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert "another torch profiler" in out
     assert list(tmp_path.iterdir()) == []
@@ -156,7 +156,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
 def test_a_trace_without_any_operator_is_not_called_complete(
     tmp_path: Path, body: str, outcome: str, with_stack: bool
 ) -> None:
-    code, _, err = finish(start(tmp_path, f"with record(RecordPlan(with_stack={with_stack}), root=root):\n    {body}"))
+    code, _, err = run_child(tmp_path, f"with record(RecordPlan(with_stack={with_stack}), root=root):\n    {body}")
     assert code == 0, err
     folder = only_session(tmp_path)
     assert (folder / "rank0.trace.json.gz").exists()
@@ -176,7 +176,7 @@ with record(PLAN, {where}):
     os.chdir("elsewhere")
     work()
 """
-    code, _, err = finish(start(tmp_path, body))
+    code, _, err = run_child(tmp_path, body)
     assert code == 0, err
     assert_whole(only_session(tmp_path / "traces"))
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -195,7 +195,7 @@ try:
 except Exception as error:
     print(type(error).__name__)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert out.split() == [error.split("(")[0]]
     folder = only_session(tmp_path)
@@ -220,7 +220,7 @@ try:
 except Dsv4profError as error:
     print(type(error).__name__, ascii(error.message), error.hint is not None)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert out.startswith(error)
     assert words in out
@@ -241,7 +241,7 @@ except (Dsv4profError, ValueError) as error:
     print(type(error).__name__, error)
 print(recorder.state.value, recorder.proof.freed)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert out.startswith("ValueError boom" if raised else "OutputError the session's folder is gone")
     assert out.rstrip().endswith("released True")
@@ -257,7 +257,7 @@ for _ in range(30):
     sizes.append(me.memory_info().rss)
 print((sizes[-1] - sizes[9]) >> 20, me.num_fds(), me.num_threads())
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     grown_mib, descriptors, _ = map(int, out.split())
     assert grown_mib < 20
@@ -267,7 +267,7 @@ print((sizes[-1] - sizes[9]) >> 20, me.num_fds(), me.num_threads())
 
 def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(PREAMBLE + "for _ in range(2):\n    with record(PLAN, root=root): work()\n")
+    script.write_text(PREAMBLE + ROOT + "for _ in range(2):\n    with record(PLAN, root=root): work()\n")
     child = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          str(script), str(tmp_path / "sessions")],
@@ -296,7 +296,7 @@ except Dsv4profError:
     pass
 """
     script = tmp_path / "script.py"
-    script.write_text(PREAMBLE + body)
+    script.write_text(PREAMBLE + ROOT + body)
     began = time.monotonic()
     child = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",

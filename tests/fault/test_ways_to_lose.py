@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from recorded_child import assert_whole, finish, record_of, start
+from recorded_child import assert_whole, record_of, run_child
 
 MANAGED = "from dsv4prof.recorder.control import ProfilerManager\n"
 
 
 def run(tmp_path: Path, body: str) -> tuple[int, str, str]:
-    return finish(start(tmp_path, MANAGED + body))
+    return run_child(tmp_path, MANAGED + body)
 
 
 def sessions(root: Path) -> list[Path]:

@@ -24,7 +24,14 @@ NO_MTP = TWO_STREAMS | {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[(3, 5), (4, 2)], ids=["longer windows", "shorter windows"])
+@pytest.fixture(
+    scope="module",
+    # The longer windows take the naive reference half a minute; the shorter ones go through the same comparisons.
+    params=[
+        pytest.param((3, 5), id="longer windows", marks=pytest.mark.slow),
+        pytest.param((4, 2), id="shorter windows"),
+    ],
+)
 def folder(request, tmp_path_factory):
     """A set whose loops draft more, or fewer, tokens than its chains have."""
     chain, loop_drafts = request.param

@@ -7,8 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from warm_child import WarmProcess
 
 PREAMBLE = """
 import os, sys, time, threading, resource, signal
@@ -23,7 +26,6 @@ from dsv4prof.recorder.sink import RankSink
 torch.set_num_threads(1)
 # A shell that runs tests in the background ignores SIGINT for all it starts; a user's program is not started so.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-root = Path(sys.argv[1])
 PLAN = RecordPlan(active=100000, with_stack=False)
 def work(n=20):
     for _ in range(n):
@@ -32,13 +34,24 @@ def recorder():
     folder = create_session(root, name="t", world_size=1)
     return Recorder(PLAN, RankSink(folder, RankCoordinates(rank=0, world_size=1)), lambda: KinetoBackend(PLAN))
 """
+ROOT = "root = Path(sys.argv[1])\n"
 
 
 def start(root: Path, body: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PREAMBLE + body, str(root)],
+        [sys.executable, "-c", PREAMBLE + ROOT + body, str(root)],
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+
+
+def run_child(root: Path, body: str) -> tuple[int, str, str]:
+    """Exit status and both streams of a program that is not talked to while it runs."""
+    return _warm().run(ROOT + body, str(root), timeout=60)
+
+
+@cache
+def _warm() -> WarmProcess:
+    return WarmProcess(PREAMBLE)
 
 
 def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -19,7 +19,7 @@ from dsv4prof.errors import OutputError  # noqa: E402
 from dsv4prof.recorder.backends import forked_export  # noqa: E402
 from dsv4prof.recorder.backends.kineto import KinetoBackend  # noqa: E402
 from dsv4prof.recorder.plan import RecordPlan  # noqa: E402
-from recorded_child import assert_whole, finish, only_session, record_of, start  # noqa: E402
+from recorded_child import assert_whole, only_session, record_of, run_child  # noqa: E402
 
 PLAN = RecordPlan(with_stack=False)
 HAS_PYTHON_EXPORTER = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
@@ -184,7 +184,7 @@ for _ in range(2):
     with record(RecordPlan(active=2, windows=2, with_stack=False), root=root / str(len(forks))) as r:
         for _ in range(6): work(); r.step()
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert code == 0, err
     assert out == "once end 4\n"
     for name in ("0", "2"):
@@ -201,7 +201,7 @@ def test_a_program_that_ends_at_once_is_saved(tmp_path: Path) -> None:
 r = recorder(); r.arm(); work()
 sys.exit(3)
 """
-    code, out, err = finish(start(tmp_path, body))
+    code, out, err = run_child(tmp_path, body)
     assert (code, out) == (3, "once end 1\n"), err
     assert_whole(only_session(tmp_path))
 
@@ -219,7 +219,7 @@ r = recorder(); r.arm(); work()
 threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 r.stop()
 """
-    code, _, err = finish(start(tmp_path / "sessions", body))
+    code, _, err = run_child(tmp_path / "sessions", body)
     assert code == -signal.SIGKILL, err
     copy = int((tmp_path / "copy").read_text())
     deadline = time.monotonic() + 10
