@@ -23,6 +23,8 @@ DOCS = Path(__file__).parent
 COMMANDS = (
     (),
     ("run",),
+    ("serve",),
+    ("bench",),
     ("attach",),
     ("merge",),
     ("analyze",),

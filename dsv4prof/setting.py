@@ -18,7 +18,7 @@ Plain = str | int | float | bool | None
 class Setting:
     """One setting: its name in Python and TOML (`max_new_tokens`), its kind, default and help line.
 
-    The help has to fit beside the option on 80 columns, default included: 51 characters. `metavar` stands for a text.
+    The help has to fit beside the option on 80 columns, default included: 49 characters. `metavar` stands for a text.
     `option` is the flag where it is not the name's: those of one command stand in a table of their own in TOML
     (`audit_level` is `level` in [tool.dsv4prof.audit], and `--level`).
     """

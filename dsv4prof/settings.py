@@ -29,6 +29,7 @@ _ALIASES = {
     "profile_memory": "memory", "with_flops": "flops", "with_modules": "modules",
 }  # fmt: skip
 
+
 def _table(*settings: Setting) -> dict[str, Setting]:
     return {setting.name: setting for setting in settings}
 
@@ -44,8 +45,23 @@ SETTINGS: dict[str, Setting] = _table(
         help="Of the weights: float32 or bfloat16",
     ),
     Setting(name="tp", kind=int, default=2, minimum=1, help="Tensor-parallel ranks, a process each"),
+    Setting(name="dp", kind=int, default=1, minimum=1, help="Attention-DP replicas, each of --tp ranks"),
+    Setting(name="ep", kind=int, default=None, minimum=1, help="Blocks of experts; default: one a rank"),
     Setting(name="drafts", kind=int, default=3, minimum=0, help="MTP drafts a step; 0: no speculative decoding"),
     Setting(name="exact_num_tokens", kind=bool, default=False, help="Give output_size: the fix of sglang #29202"),
+    Setting(name="backend", kind=str, default="reference", help="Attention backend"),
+    Setting(name="page_size", kind=int, default=256, minimum=1, help="Tokens of a cache page"),
+    Setting(name="cache_mb", kind=int, default=None, minimum=1, help="Caches, MiB; default: as requests need"),
+    Setting(name="radix", kind=bool, default=True, help="Keep prefixes for like requests"),
+    Setting(name="mixed", kind=bool, default=False, help="Prefill steps decode as well"),
+    Setting(name="overlap", kind=bool, default=None, help="Launch ahead of reading; default: on GPUs"),
+    Setting(name="graphs", kind=bool, default=None, help="Capture phases; default: on GPUs"),
+    Setting(name="draft_extend_graph", kind=bool, default=True, help="Capture draft-extend"),
+    Setting(
+        name="plan_on", kind=str, default="device", choices=("device", "host"), help="Where compress plans are made"
+    ),
+    Setting(name="faults", kind=str, default=None, metavar="A,B", help="Hazards on purpose: see docs/engine.md"),
+    Setting(name="simulate_accept_len", kind=float, default=None, minimum=1, help="Mean tokens of a verify, forced"),
     Setting(name="requests", kind=int, default=16, minimum=1, help="Requests to serve; prompts repeat if fewer"),
     Setting(name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time"),
     Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request"),
@@ -61,9 +77,7 @@ SETTINGS: dict[str, Setting] = _table(
         help="Prompts, between lines of ---; default: bundled",
     ),
     Setting(name="steps", kind=int, default=24, minimum=1, help="Steps to record in each rank"),
-    Setting(
-        name="wait", kind=int, default=None, minimum=0, help="Steps to pass first; default: to see every phase"
-    ),
+    Setting(name="wait", kind=int, default=None, minimum=0, help="Steps to pass first; default: to see every phase"),
     Setting(name="warmup", kind=int, default=0, minimum=0, help="Steps to trace silently before the window"),
     Setting(name="windows", kind=int, default=1, minimum=1, help="How often to wait, warm up and record"),
     Setting(
@@ -84,24 +98,18 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(name="stack", kind=bool, default=True, help="Record Python stacks, to name functions"),
     Setting(name="shapes", kind=bool, default=False, help="Record operator shapes"),
     Setting(name="memory", kind=bool, default=False, help="Record allocations"),
-    Setting(name="flops", kind=bool, default=False, help="Estimate operators' FLOPs; switches shapes on"),
+    Setting(name="flops", kind=bool, default=False, help="Estimate FLOPs; switches shapes on"),
     Setting(name="modules", kind=bool, default=False, help="Name torch modules, where torch can"),
-    Setting(
-        name="size_limit_mb", kind=int, default=256, minimum=0, help="Growth that ends a window, MiB; 0: no limit"
-    ),
-    Setting(
-        name="time_limit_s", kind=float, default=0.0, minimum=0, help="Seconds that end a window; 0: no limit"
-    ),
+    Setting(name="size_limit_mb", kind=int, default=256, minimum=0, help="Growth that ends a window, MiB; 0: no limit"),
+    Setting(name="time_limit_s", kind=float, default=0.0, minimum=0, help="Seconds that end a window; 0: no limit"),
     Setting(
         name="release",
         kind=str,
         default="collect",
         choices=("collect", "keep"),
-        help="collect frees the profiler, keep holds it",
+        help="collect frees the profiler, or keep it",
     ),
-    Setting(
-        name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: shared out"
-    ),
+    Setting(name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: shared out"),
     Setting(name="port", kind=int, default=0, minimum=0, help="The ranks' port on 127.0.0.1; 0: a free one"),
     Setting(name="name", kind=str, default=None, help="Of the session's folder; default: the model's"),
     Setting(
@@ -137,12 +145,8 @@ SETTINGS: dict[str, Setting] = _table(
         option="--select",
         help="Only these rules: DSV105,DSV2",
     ),
-    Setting(
-        name="audit_ignore", kind=str, default=None, metavar="A,B", option="--ignore", help="All but these rules"
-    ),
-    Setting(
-        name="audit_hot_only", kind=bool, default=False, option="--hot-only", help="Only what a hot path reaches"
-    ),
+    Setting(name="audit_ignore", kind=str, default=None, metavar="A,B", option="--ignore", help="All but these rules"),
+    Setting(name="audit_hot_only", kind=bool, default=False, option="--hot-only", help="Only what a hot path reaches"),
     Setting(
         name="audit_exclude",
         kind=str,
@@ -181,9 +185,7 @@ SETTINGS: dict[str, Setting] = _table(
         option="--baseline",
         help="Report and fail on what is not in it",
     ),
-    Setting(
-        name="audit_jobs", kind=int, default=0, minimum=0, option="--jobs", help="Processes; 0: as many as pay"
-    ),
+    Setting(name="audit_jobs", kind=int, default=0, minimum=0, option="--jobs", help="Processes; 0: as many as pay"),
     Setting(name="audit_cache", kind=bool, default=True, option="--cache", help="Keep what was read of files"),
 )
 # Tables in [tool.dsv4prof] that hold the settings of one command, and the start of their names here.

@@ -28,14 +28,15 @@ CPU_REASON = "no graph runner on this device"
 def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = None) -> Analysis:
     """Captured and eager counts by phase. `reasons` gives the graph gate's words by phase name, from the session.
 
-    Without device records nothing can be captured that this trace shows, so that is only stated; with them an eager
-    phase is a finding.
+    Without device records and without any captured phase nobody meant to capture, so that is only stated; else an
+    eager phase is a finding.
     """
     counts = _counts(index)
     if not counts:
         return Analysis()
     reasons = reasons or {}
-    if not index.has_gpu and not any(tally[True] for tally in counts.values()):
+    wanted = index.has_gpu or any(tally[True] for tally in counts.values())
+    if not wanted:
         words = sorted({reasons[phase.value] for phase in counts if phase.value in reasons}) or [CPU_REASON]
         return Analysis(notes=[f"graphs: none captured ({'; '.join(words)})"])
     rows: list[dict[str, Cell]] = [
@@ -52,7 +53,8 @@ def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = Non
     findings = [
         _eager(phase, tally, reasons.get(phase.value))
         for phase, tally in counts.items()
-        if index.has_gpu and tally[False]
+        # A prompt has another shape each time: nobody captures it.
+        if tally[False] and phase is not Phase.PREFILL
     ]
     return Analysis(sections=[section], findings=findings)
 
@@ -86,7 +88,7 @@ def _launched(phase: PhaseSpan, graphs: list[int], kernels: list[int]) -> bool |
 def _eager(phase: Phase, tally: Tally[bool | None], reason: str | None) -> Finding:
     rule = get("DSV301")
     total = sum(tally.values())
-    why = f": {reason}" if reason else ""
+    why = f": {reason.removeprefix('eager: ')}" if reason else ""
     return Finding(
         code=rule.code,
         severity=rule.severity,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dsv4prof.api.analyzing import analyze
     from dsv4prof.api.attaching import attach
     from dsv4prof.api.auditing import AuditRequest, audit_code
+    from dsv4prof.api.benching import bench
     from dsv4prof.api.configuring import settings_report
     from dsv4prof.api.diagnosis import doctor
     from dsv4prof.api.faults import profiler_doctor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dsv4prof.api.querying import query, query_schema
     from dsv4prof.api.ruling import rule, rules_list
     from dsv4prof.api.running import run
+    from dsv4prof.api.serving import serve
     from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
     from dsv4prof.api.truth import truth_compare, truth_list, truth_measure
     from dsv4prof.api.viewing import view
@@ -31,6 +33,7 @@ _HOME = {
     "analyze": "analyzing",
     "attach": "attaching",
     "audit_code": "auditing",
+    "bench": "benching",
     "doctor": "diagnosis",
     "merge": "merging",
     "narrow": "narrowing",
@@ -40,6 +43,7 @@ _HOME = {
     "rule": "ruling",
     "rules_list": "ruling",
     "run": "running",
+    "serve": "serving",
     "sessions_list": "sessions",
     "sessions_prune": "sessions",
     "sessions_show": "sessions",
@@ -56,6 +60,7 @@ __all__ = [
     "analyze",
     "attach",
     "audit_code",
+    "bench",
     "doctor",
     "merge",
     "narrow",
@@ -65,6 +70,7 @@ __all__ = [
     "rule",
     "rules_list",
     "run",
+    "serve",
     "sessions_list",
     "sessions_prune",
     "sessions_show",

@@ -52,7 +52,8 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
 def describe(spec: RunSpec) -> str:
     """The run in one line, before it begins."""
     backend = {"cpu": "gloo", "cuda": "NCCL", "hip": "RCCL"}[spec.device]
-    ranks = f"TP {spec.tp} on {spec.device}" + (f" ({backend})" if spec.tp > 1 else "")
+    replicas = f"DP {spec.dp} x " if spec.dp > 1 else ""
+    ranks = f"{replicas}TP {spec.tp} on {spec.device}" + (f" ({backend})" if spec.world > 1 else "")
     drafts = f"MTP {spec.num_drafts} drafts" if spec.num_drafts else "no MTP"
     return f"{spec.model}, {drafts}, {ranks}, {spec.requests} requests"
 

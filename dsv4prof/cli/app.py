@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from dsv4prof import __version__
-from dsv4prof.cli import analyze, attach, audit, console, doctor, merge, query, rule, run, sessions, truth, view
+from dsv4prof.cli import (
+    analyze,
+    attach,
+    audit,
+    bench,
+    console,
+    doctor,
+    merge,
+    query,
+    rule,
+    run,
+    serve,
+    sessions,
+    truth,
+    view,
+)
 from dsv4prof.cli.help import CONTEXT, Group, examples, show_help_without_command
 
 app = typer.Typer(
@@ -21,6 +36,8 @@ app = typer.Typer(
     context_settings=CONTEXT,
 )
 run.register(app)
+serve.register(app)
+bench.register(app)
 attach.register(app)
 audit.register(app)
 merge.register(app)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter, signature
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import SHOW_SETTINGS
 from dsv4prof.settings import SETTINGS, Settings, resolve
+
+Command = TypeVar("Command", bound=Callable[..., int])
 
 
 def setting(name: str) -> Any:
@@ -19,6 +22,48 @@ def setting(name: str) -> Any:
     flag = f"{declared.flag}/--no-{declared.flag[2:]}" if declared.kind is bool else declared.flag
     metavar = {str: declared.metavar, int: "N", float: "X", bool: None}[declared.kind]
     return typer.Option(flag, help=declared.help + default, metavar=metavar, show_default=False)
+
+
+# What the embedded engine can be asked for, by whichever command starts it.
+ENGINE_NAMES = (
+    "model", "device", "dtype", "dp", "ep", "drafts", "exact_num_tokens", "backend", "page_size", "cache_mb", "radix",
+    "mixed", "overlap", "graphs", "draft_extend_graph", "plan_on", "faults", "simulate_accept_len", "max_requests",
+    "chunk_tokens", "context_len", "threads",
+)  # fmt: skip
+
+
+def takes(*names: str) -> Callable[[Command], Command]:
+    """Give a command an option for each of these settings; it receives them by name in its `**given`."""
+
+    def decorate(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            each.replace(annotation=hints[each.name])
+            for each in signature(command).parameters.values()
+            if each.kind is not Parameter.VAR_KEYWORD
+        ]
+        asked = [each for each in own if each.name != "show_settings"]
+        last = [each for each in own if each.name == "show_settings"]
+        command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
+            parameters=[*asked, *map(_parameter, names), *last]
+        )
+        return command
+
+    return decorate
+
+
+def _parameter(name: str) -> Parameter:
+    kind = SETTINGS[name].kind
+    return Parameter(
+        name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, setting(name)]
+    )
+
+
+def engine_fields(chosen: Settings) -> dict[str, Any]:
+    """The fields of a RunSpec that ENGINE_NAMES decide."""
+    fields = {name: chosen[name] for name in ENGINE_NAMES if name not in ("drafts", "faults")}
+    faults = tuple(filter(None, (chosen["faults"] or "").split(",")))
+    return fields | {"num_drafts": chosen["drafts"], "faults": faults}
 
 
 def _plain(value: object) -> str:

@@ -1,7 +1,7 @@
 """All ranks of one launch record into one session's folder.
 
 Who starts them can name it in DSV4PROF_SESSION; otherwise rank 0 makes it and the others on the same host learn of it
-through a small file named after their common parent process.
+through a small file named after their common parent process, those on other nodes through torchrun's store.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def agree_on_session(
         return folder
     if (me.world_size or 1) == 1:
         return make().absolute()
+    if _several_nodes():
+        return _agree_by_store(me, root, make)
     note = _agreement(root)
     if me.rank != 0:
         return _await_folder(note, me)
@@ -74,6 +76,42 @@ def meet_on_session(me: RankCoordinates, root: Path, make: Callable[[], Path]) -
         f"rank {me.rank} was asked to record, and heard nothing of rank 0's session in {_FRESH_S:.0f} s",
         hint="ask all ranks at once, or name one folder for all of them (session=)",
     )
+
+
+def _several_nodes() -> bool:
+    """Whether torchrun has agents on several nodes, which share the store of the first."""
+    agents = os.environ.get("GROUP_WORLD_SIZE", "1")
+    return agents.isdecimal() and int(agents) > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _agree_by_store(me: RankCoordinates, root: Path, make: Callable[[], Path]) -> Path:
+    """Rank 0 tells the others by the store that all agents of the launch have in common."""
+    from datetime import timedelta
+
+    from torch.distributed import DistError, PrefixStore, TCPStore
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    _launches[root] = _launches.get(root, 0) + 1
+    key = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}-{_launches[root]}"
+    try:
+        patience = timedelta(seconds=_AGREE_PATIENCE_S)
+        store = PrefixStore("dsv4prof/session", TCPStore(host, port, is_master=False, timeout=patience))
+        if me.rank == 0:
+            folder = make().absolute()
+            store.set(key, str(folder))
+            return folder
+        folder = Path(store.get(key).decode())
+    except (DistError, RuntimeError) as error:
+        raise OutputError(
+            f"rank {me.rank} heard nothing of rank 0's session at {host}:{port}: {str(error).splitlines()[0]}",
+            hint=f"make a session on shared storage and name it in {SESSION_VARIABLE}",
+        ) from error
+    if not folder.is_dir():
+        raise OutputError(
+            f"rank {me.rank} does not see rank 0's session {folder}",
+            hint="give a --sessions-dir that all nodes share",
+        )
+    return folder
 
 
 def _agreement(root: Path) -> Path:

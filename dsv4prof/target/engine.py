@@ -10,6 +10,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dsv4prof.errors import InputError, MissingExtraError, RankFailedError, UsageError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
@@ -20,8 +22,14 @@ from dsv4prof.target.workload import Workload
 
 if TYPE_CHECKING:
     from dsv4_engine.options import EngineOptions
+    from dsv4_engine.parallel.place import ParallelSizes
 
-_COLLECTIVE_TIMEOUT_S = 300.0
+COLLECTIVE_TIMEOUT_S = 300.0
+# Fields of a RunSpec that are the engine's options of the same name.
+_SAME_OPTIONS = (
+    "model", "dtype", "num_drafts", "max_requests", "chunk_tokens", "exact_num_tokens", "backend", "page_size", "radix",
+    "mixed", "draft_extend_graph", "plan_on", "faults", "simulate_accept_len",
+)  # fmt: skip
 
 
 def check(spec: RunSpec) -> None:
@@ -33,14 +41,13 @@ def check(spec: RunSpec) -> None:
         raise MissingExtraError("torch", "engine", purpose="the embedded engine")
     from dsv4_engine.checkpoint.configs import load_config
     from dsv4_engine.errors import EngineError
-    from dsv4_engine.parallel.sizes import require_divisible
     from dsv4_engine.prompts import load_prompts
 
     try:
         load_prompts(spec.prompts)
         config = load_config(spec.model)
-        require_divisible(config, spec.tp)
-        options = _options(spec, device="cpu", context_len=spec.context_len)
+        _sizes(spec).require_divides(config)
+        options = engine_options(spec, device="cpu", context_len=spec.context_len)
         options.require_mtp(config)
         options.resolve_context_len(config)
     except EngineError as error:
@@ -90,10 +97,11 @@ def serve_rank(
         # Whatever a rank can refuse by itself it refuses before it meets the others: all of them then say the same.
         options, prompts = _prepare(spec, me)
         alone = False
-        group = _join(spec, me, init_method)
+        groups = join(spec, me, init_method)
         alone = True
-        engine = Engine(options, hooks=hooks, group=group)
-        workload = Workload(engine, prompts, max_new_tokens=spec.max_new_tokens, control=control)
+        engine = Engine(options, hooks=hooks, groups=groups)
+        mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
+        workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
         serving = RankServing(workload, hooks, sink, facts=_facts(spec, engine), progress=progress)
         done = serving.run(spec.plan if spec.profile else None)
     except EngineError as error:
@@ -101,23 +109,41 @@ def serve_rank(
         if control.steps_begun or not alone:
             raise RankFailedError(error.message, hint=error.hint) from error
         raise UsageError(error.message, hint=error.hint) from error
-    close(group)
+    close(groups.host)
     return done
 
 
-def _join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
+def join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:
     import torch
 
-    from dsv4_engine.parallel.group import TensorParallelGroup, init_process_group
+    from dsv4_engine.parallel.group import init_process_group
+    from dsv4_engine.parallel.groups import ParallelGroups
 
-    if spec.tp == 1:
-        return TensorParallelGroup.single()
-    return init_process_group(
+    if spec.world == 1:
+        return ParallelGroups.single()
+    world = init_process_group(
         rank=me.rank,
-        size=spec.tp,
-        device=torch.device(_device(spec, me)),
+        size=spec.world,
+        device=torch.device(device_of(spec, me)),
         init_method=init_method,
-        timeout_s=_COLLECTIVE_TIMEOUT_S,
+        timeout_s=COLLECTIVE_TIMEOUT_S,
+    )
+    return ParallelGroups.divide(world, _sizes(spec))
+
+
+def _sizes(spec: RunSpec) -> ParallelSizes:
+    from dsv4_engine.parallel.place import ParallelSizes
+
+    return ParallelSizes(tp=spec.tp, dp=spec.dp, ep=spec.ep)
+
+
+def place_of(spec: RunSpec, me: RankCoordinates) -> RankCoordinates:
+    """The same rank with its coordinates in this run; EP ranks count all of the run's."""
+    return msgspec.structs.replace(
+        me,
+        tp=me.rank % spec.tp,
+        dp=me.rank // spec.tp if spec.dp > 1 else me.dp,
+        device=spec.device,
     )
 
 
@@ -135,9 +161,9 @@ def _prepare(spec: RunSpec, me: RankCoordinates) -> tuple[EngineOptions, list[li
     texts = islice(cycle(load_prompts(spec.prompts)), spec.requests)
     prompts = [tokenizer.encode(text) for text in texts]
     longest = max(map(len, prompts)) + spec.max_new_tokens
-    options = _options(
+    options = engine_options(
         spec,
-        device=_device(spec, me),
+        device=device_of(spec, me),
         context_len=spec.context_len or min(longest, config.max_position_embeddings),
     )
     options.torch_device()
@@ -150,24 +176,24 @@ def _prepare(spec: RunSpec, me: RankCoordinates) -> tuple[EngineOptions, list[li
     return options, prompts
 
 
-def _options(spec: RunSpec, *, device: str, context_len: int | None) -> EngineOptions:
+def engine_options(spec: RunSpec, *, device: str, context_len: int | None) -> EngineOptions:
+    """The engine's options for what the spec asks; EngineError for what cannot be."""
     from dsv4_engine.options import EngineOptions
 
     return EngineOptions(
-        model=spec.model,
+        **{name: getattr(spec, name) for name in _SAME_OPTIONS},
         device=device,
-        dtype=spec.dtype,
-        num_drafts=spec.num_drafts,
-        max_requests=spec.max_requests,
-        chunk_tokens=spec.chunk_tokens,
         context_len=context_len,
-        exact_num_tokens=spec.exact_num_tokens,
+        cache_bytes=None if spec.cache_mb is None else spec.cache_mb << 20,
+        overlap="auto" if spec.overlap is None else spec.overlap,
+        graphs="auto" if spec.graphs is None else spec.graphs,
     )
 
 
-def _device(spec: RunSpec, me: RankCoordinates) -> str:
-    """One GPU a rank; the CPU is shared."""
-    return spec.torch_device if spec.device == "cpu" else f"{spec.torch_device}:{me.rank}"
+def device_of(spec: RunSpec, me: RankCoordinates) -> str:
+    """One GPU a rank of a node; the CPU is shared."""
+    number = me.rank if me.local_rank is None else me.local_rank
+    return spec.torch_device if spec.device == "cpu" else f"{spec.torch_device}:{number}"
 
 
 def _facts(spec: RunSpec, engine: Any) -> dict[str, Any]:

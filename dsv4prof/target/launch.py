@@ -19,11 +19,12 @@ from dsv4prof.recorder.coordinates import coordinates_from
 from dsv4prof.recorder.sessions import assemble, create_session, record_of
 from dsv4prof.recorder.sink import write_record
 from dsv4prof.target.control import StopControl, clear_stop, obey
-from dsv4prof.target.engine import check, check_rank, serve_rank
+from dsv4prof.target.engine import check, check_rank, place_of, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
 from dsv4prof.target.ranks import choose_port, run_ranks
 from dsv4prof.target.serving import Progress
 from dsv4prof.target.spec import RunSpec
+from dsv4prof.target.workload import together
 
 _OTHERS_PATIENCE_S = 60.0
 _REFUSAL_PATIENCE_S = 2.0
@@ -32,7 +33,7 @@ _REFUSAL_PATIENCE_S = 2.0
 def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path, Session]:
     """Serve `spec` on the embedded engine, recorded when `spec.profile`; the session's folder and manifest.
 
-    Starts `spec.tp` processes, or is one of torchrun's ranks when RANK and WORLD_SIZE say so. `progress` hears what
+    Starts `spec.world` processes, or is one of torchrun's ranks when RANK and WORLD_SIZE say so. `progress` hears what
     begins. Nothing is printed.
     Raises UsageError, InputError or OutputError for what is refused, with no folder left behind; RankFailedError when a
     rank died and InterruptedRunError after Ctrl-C, both with what was recorded kept and in the manifest.
@@ -64,7 +65,7 @@ def _new_session(spec: RunSpec) -> Path:
     return create_session(
         Path(spec.root),
         name=spec.name or Path(spec.model).name,
-        world_size=spec.tp,
+        world_size=spec.world,
         command=spec.command,
         plan=msgspec.to_builtins(spec.plan) if spec.profile else {},
         settings=spec.settings,
@@ -77,7 +78,7 @@ def _conclude(spec: RunSpec, folder: Path, exits: list[RankExit]) -> Session:
         failure_path(folder, item.rank).unlink(missing_ok=True)
         record = record_of(folder, item.rank)
         if record is None:
-            lost = RankCoordinates(rank=item.rank, world_size=spec.tp, tp=item.rank)
+            lost = place_of(spec, RankCoordinates(rank=item.rank, world_size=spec.world))
             write_record(folder, RankRecord(coordinates=lost, outcome=Outcome.MISSING, reason=item.how))
         elif record.outcome is Outcome.RECORDING:
             changed = msgspec.structs.replace(record, outcome=Outcome.INCOMPLETE, reason=item.how)
@@ -85,12 +86,13 @@ def _conclude(spec: RunSpec, folder: Path, exits: list[RankExit]) -> Session:
     clear_stop(folder)
     for part in folder.glob(".*.part"):
         part.unlink()
-    return assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+    return assemble(folder, workload=_workload(spec, folder))
 
 
-def _workload(spec: RunSpec, first: RankRecord | None) -> dict[str, Any]:
-    """What was served and how fast, from rank 0's unprofiled pass."""
-    facts = first.facts if first is not None else {}
+def _workload(spec: RunSpec, folder: Path) -> dict[str, Any]:
+    """What was served and how fast, from the unprofiled pass of each replica's first rank."""
+    records = [record_of(folder, rank) for rank in range(0, spec.world, spec.tp)]
+    facts = together([record.facts for record in records if record is not None])
     return {
         "model": spec.model,
         "requests": spec.requests,
@@ -98,6 +100,8 @@ def _workload(spec: RunSpec, first: RankRecord | None) -> dict[str, Any]:
         "max_new_tokens": spec.max_new_tokens,
         "drafts": spec.num_drafts,
         "tp": spec.tp,
+        "dp": spec.dp,
+        "ep": spec.ep or spec.world,
         "device": spec.device,
         "dtype": spec.dtype,
         "exact_num_tokens": spec.exact_num_tokens,
@@ -114,15 +118,16 @@ def _kept(folder: Path, session: Session) -> str:
 
 def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tuple[Path, Session]:
     """This process is one of torchrun's ranks; rank 0 waits for the others' records and leaves the manifest."""
-    if spec.tp != me.world_size:
+    if spec.world != me.world_size:
         raise UsageError(
-            f"torchrun started {me.world_size} ranks and {spec.tp} are asked for", hint=f"give tp {me.world_size}"
+            f"torchrun started {me.world_size} ranks and {spec.world} are asked for",
+            hint=f"give tp and dp whose product is {me.world_size}",
         )
     if os.environ.get("MASTER_PORT") == "0":
         raise UsageError(
             "torchrun gave its ranks port 0, where they cannot meet", hint="start it with --standalone or with a port"
         )
-    me = msgspec.structs.replace(me, tp=me.rank, device=spec.device)
+    me = place_of(spec, me)
     # Every rank refuses the same by itself, so none is left with a folder that another one takes away.
     check_rank(spec, me)
     folder = agree_on_session(me, Path(spec.root), lambda: _new_session(spec))
@@ -145,8 +150,8 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
     except RankFailedError as error:
         raise RankFailedError(error.message, hint=_kept(folder, assemble(folder))) from error
     if me.rank == 0:
-        await_ranks(folder, spec.tp, patience_s=_OTHERS_PATIENCE_S)
-    session = assemble(folder, workload=_workload(spec, record_of(folder, 0)))
+        await_ranks(folder, spec.world, patience_s=_OTHERS_PATIENCE_S)
+    session = assemble(folder, workload=_workload(spec, folder))
     forget_launch(folder, session)
     if not done:
         raise InterruptedRunError("interrupted; what was recorded has been saved", hint=_kept(folder, session))

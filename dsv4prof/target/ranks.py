@@ -77,7 +77,7 @@ def run_ranks(
     ranks: list[subprocess.Popen[bytes]] = []
     with _counted_interrupts() as interrupts:
         try:
-            for rank in range(spec.tp):
+            for rank in range(spec.world):
                 ranks.append(_start(spec, folder, rank, port, writing))
             ended = _supervise(ranks, folder, _Listener(reading, progress), interrupts, patience or Patience())
         finally:

@@ -27,6 +27,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     `requests` requests are served from `prompts` (a text file of prompts separated by lines of `---`, used again from
     the start when there are fewer; None = bundled ones), at most `max_requests` at a time, `max_new_tokens` tokens
     each. A recording longer than the workload serves it again until the window is full.
+    `tp` ranks share each of `dp` replicas, which serve requests of their own; experts are dealt over `ep` blocks of
+    all tp * dp ranks (None = a block a rank). `backend` to `simulate_accept_len` are the engine's options of these
+    names (EngineOptions); `cache_mb` is its caches' budget in MiB, and None leaves overlap and graphs to the device.
     `port` is the ranks' rendezvous on 127.0.0.1, 0 picks a free one. `root` is the folder that holds sessions.
     `threads` is torch's number of threads in each rank; None leaves one core to the leader and shares the others out.
     `settings` maps a name to [value, source] and `command` is the command line; both go into the manifest as they are.
@@ -36,8 +39,21 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     dtype: str = "float32"
     tp: int = 1
+    dp: int = 1
+    ep: int | None = None
     num_drafts: int = 3
     exact_num_tokens: bool = False
+    backend: str = "reference"
+    page_size: int = 256
+    cache_mb: int | None = None
+    radix: bool = True
+    mixed: bool = False
+    overlap: bool | None = None
+    graphs: bool | None = None
+    draft_extend_graph: bool = True
+    plan_on: str = "device"
+    faults: tuple[str, ...] = ()
+    simulate_accept_len: float | None = None
     requests: int = 16
     max_requests: int = 4
     max_new_tokens: int = 24
@@ -54,7 +70,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] = []
 
     def __post_init__(self) -> None:
-        for field in ("tp", "requests", "max_requests", "max_new_tokens", "chunk_tokens"):
+        for field in ("tp", "dp", "requests", "max_requests", "max_new_tokens", "chunk_tokens"):
             if getattr(self, field) < 1:
                 raise UsageError(f"{field} is {getattr(self, field)}", hint="give 1 or more")
             if getattr(self, field) > _MOST.get(field, getattr(self, field)):
@@ -77,10 +93,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.plan.active is None:
             raise UsageError("a run has to know how many steps to record", hint="give the plan active steps")
         self._check_sizes()
-        absent = [rank for rank in self.plan.ranks if isinstance(rank, int) and rank >= self.tp]
+        absent = [rank for rank in self.plan.ranks if isinstance(rank, int) and rank >= self.world]
         if absent:
             raise UsageError(
-                f"the plan records rank {absent[0]}, and the run has {self.tp} ranks", hint="ranks count from 0"
+                f"the plan records rank {absent[0]}, and the run has {self.world} ranks", hint="ranks count from 0"
             )
         gpu_only = {"gpu", "mem", "cuda_profiler", "rpd", "rocprof"} & set(self.plan.sources)
         if self.device == "cpu" and gpu_only:
@@ -105,7 +121,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def threads_of_a_rank(self) -> int:
         """How many threads torch gets in each rank on this machine."""
-        return self.threads or max(1, ((os.cpu_count() or 1) - 1) // self.tp)
+        return self.threads or max(1, ((os.cpu_count() or 1) - 1) // self.world)
+
+    @property
+    def world(self) -> int:
+        """All ranks."""
+        return self.tp * self.dp
 
     @property
     def torch_device(self) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl, obey
-from dsv4prof.target.engine import serve_rank
+from dsv4prof.target.engine import place_of, serve_rank
 from dsv4prof.target.failures import FAILED, INTERRUPTED, write_failure
 from dsv4prof.target.spec import SPEC_NAME, RunSpec
 
@@ -39,9 +39,7 @@ def main() -> int:
     try:
         done = serve_rank(
             spec,
-            RankCoordinates(
-                rank=chosen.rank, world_size=spec.tp, tp=chosen.rank, host=socket.gethostname(), device=spec.device
-            ),
+            place_of(spec, RankCoordinates(rank=chosen.rank, world_size=spec.world, host=socket.gethostname())),
             chosen.folder,
             init_method=chosen.init_method,
             control=control,

@@ -20,6 +20,7 @@ class ForwardBatch:
     num_tokens = T = sum of extend_lens, exact; extend_lens_host mirrors it. seq_lens_host mirrors seq_lens where the
     host knows them, else None; max_seq_len bounds them in any case, so that no size is read back.
     tail_saves: prefixes that end within these rows and are to be kept; empty but in prefill.
+    peer_rows: most rows that any data-parallel replica computes in this forward; None where experts are not shared.
     """
 
     phase: Phase
@@ -33,6 +34,7 @@ class ForwardBatch:
     seq_lens_host: tuple[int, ...] | None
     max_seq_len: int
     tail_saves: tuple[TailSave, ...] = ()
+    peer_rows: int | None = None
 
     @property
     def num_requests(self) -> int:

@@ -70,6 +70,18 @@ class TailSave:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeerLoad:
+    """Attention DP: the most that any replica computes in this step, so that all make the same forwards.
+
+    chunk_rows: prefill rows; where it is not 0 all replicas make a prefill step, and a replica without chunks computes
+    one row of padding. running: requests that decode; a replica without any computes one of padding.
+    """
+
+    chunk_rows: int
+    running: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepPlan:
     """Chunks first, then running requests; both at once is a mixed step."""
 
@@ -78,12 +90,13 @@ class StepPlan:
     table_writes: tuple[TableWrite, ...] = ()
     tail_loads: tuple[TailLoad, ...] = ()
     tail_saves: tuple[TailSave, ...] = ()
+    peers: PeerLoad | None = None
 
     @property
     def kind(self) -> str:
-        """`prefill`, `decode` or `mixed`."""
+        """`prefill`, `decode` or `mixed`; where peers compute prompts, a step without chunks is a prefill too."""
         if not self.chunks:
-            return "decode"
+            return "prefill" if self.peers is not None and self.peers.chunk_rows else "decode"
         return "mixed" if self.running else "prefill"
 
     @property

@@ -97,7 +97,9 @@ class RequestResult:
 class Request:
     """Mutable state of a request. `max_output` already respects the context length.
 
-    priority: higher ones are admitted first. prefill_len: tokens to prefill, which after a retraction includes output.
+    priority: higher ones are admitted first. prefill_len: tokens to prefill, which after a retraction includes output;
+    prefilled: how many of them are launched or cached. admitted: whether it ever had a slot. cached_tokens: prompt
+    tokens that the radix cache had then. seed: of its own noise, equal in every run of the same engine options.
     """
 
     id: int
@@ -110,6 +112,7 @@ class Request:
     slot: int | None = None
     prefilled: int = 0
     prefill_len: int = 0
+    admitted: bool = False
     cached_tokens: int = 0
     output: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -89,7 +89,7 @@ def test_every_phase_is_timed(plain_run: Outcome) -> None:
 def test_no_graph_is_claimed(plain_run: Outcome) -> None:
     for phase in plain_run.json["graphs"].values():
         assert phase["captured"] == 0
-        assert phase["reason"] == "no graph runner on this device"
+        assert phase["reason"].startswith("eager: ")
 
 
 def _perfetto(shared: Path, trace: Path, *queries: str) -> list[list[dict[str, Any]]]:

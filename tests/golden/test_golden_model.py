@@ -30,7 +30,7 @@ def test_logits_and_streams_of_every_prompt(golden, runner):
     assert len(lengths(golden)) == 22
     for length in lengths(golden):
         poison(runner)
-        output = runner.forward_target(make_batch((0, 0, golden[f"p{length}.input_ids"])))
+        output = runner.forward_target(make_batch((1, 0, golden[f"p{length}.input_ids"])))
         assert worst(output.logits, golden[f"p{length}.logits"]) < LOGITS, length
         assert worst(output.streams[-1], golden[f"p{length}.last_streams"]) < LOGITS, length
 
@@ -80,7 +80,7 @@ def test_every_traced_quantity_of_every_layer(runner):
 
 def test_router_weights_belong_to_their_experts(runner):
     trace = load_file(GOLDEN / "trace.safetensors")
-    actual = runner.trace_target(make_batch((0, 0, trace["input_ids"])))
+    actual = runner.trace_target(make_batch((1, 0, trace["input_ids"])))
     for layer in range(4):
         names = f"L{layer}.router_indices", f"L{layer}.router_weights"
         dense = [torch.zeros(140, 8).scatter_(1, *(values[name] for name in names)) for values in (actual, trace)]

@@ -14,5 +14,5 @@ def test_dequantised_weights_give_the_golden_logits():
     prompts = [name.removesuffix(".input_ids") for name in golden if name.endswith(".input_ids")]
     assert len(prompts) == 4
     for prompt in prompts:
-        logits = runner.forward_target(make_batch((0, 0, golden[f"{prompt}.input_ids"]))).logits
+        logits = runner.forward_target(make_batch((1, 0, golden[f"{prompt}.input_ids"]))).logits
         assert worst(logits, golden[f"{prompt}.logits"]) < 2e-5, prompt

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -13,18 +14,28 @@ from dsv4_engine.batch import ForwardBatch
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.hooks import NullHooks, StepHooks
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.phase import Phase
+from dsv4_engine.plan import TailSave
 from dsv4_engine.runner import CacheShape, ModelRunner
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dsv4_tiny"
 CPU = torch.device("cpu")
 
 Part = tuple[int, int, torch.Tensor]
-"""One request's rows: cache slot, position of the first row, token ids."""
+"""One request's rows: cache slot (1 and up; 0 is padding's), position of the first row, token ids."""
 
 
-def make_batch(*parts: Part, phase: Phase = Phase.PREFILL, device: torch.device = CPU) -> ForwardBatch:
+def make_batch(
+    *parts: Part,
+    phase: Phase = Phase.PREFILL,
+    device: torch.device = CPU,
+    max_seq_len: int | None = None,
+    known: bool = True,
+    tail_saves: Sequence[TailSave] = (),
+) -> ForwardBatch:
+    """known: whether the host knows the lengths, as it does without overlap."""
+    assert all(slot for slot, _, _ in parts), "slot 0 belongs to padding"
     extend = tuple(len(ids) for _, _, ids in parts)
     ends = tuple(start + len(ids) for _, start, ids in parts)
     return ForwardBatch(
@@ -35,8 +46,10 @@ def make_batch(*parts: Part, phase: Phase = Phase.PREFILL, device: torch.device 
         seq_lens=torch.tensor(ends, device=device),
         extend_lens=torch.tensor(extend, device=device),
         num_tokens=sum(extend),
-        seq_lens_host=ends,
         extend_lens_host=extend,
+        seq_lens_host=ends if known else None,
+        max_seq_len=max_seq_len or max(ends),
+        tail_saves=tuple(tail_saves),
     )
 
 
@@ -49,20 +62,32 @@ def make_runner(
     num_draft_tokens: int = 4,
     exact: bool = True,
     hooks: StepHooks | None = None,
-    group: TensorParallelGroup | None = None,
+    groups: ParallelGroups | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device = CPU,
+    page_size: int = 256,
+    num_pages: int | None = None,
+    num_tails: int = 0,
+    **options: Any,
 ) -> ModelRunner:
     torch.set_num_threads(1)
     return ModelRunner(
         config,
         weights,
-        group=group or TensorParallelGroup.single(),
+        groups=groups or ParallelGroups.single(),
         device=device,
         dtype=dtype,
-        cache=CacheShape(max_requests=max_requests, context_len=context_len, num_draft_tokens=num_draft_tokens),
+        cache=CacheShape(
+            max_requests=max_requests,
+            context_len=context_len,
+            num_draft_tokens=num_draft_tokens,
+            page_size=page_size,
+            num_pages=num_pages,
+            num_tails=num_tails,
+        ),
         exact_num_tokens=exact,
         hooks=hooks or NullHooks(),
+        **options,
     )
 
 
@@ -73,22 +98,26 @@ def golden_runner(**options: object) -> ModelRunner:
 
 def poison(runner: ModelRunner) -> None:
     """Fill every cache with NaN: whatever reads a row that its request has not written shows it."""
-    for pool in (*runner._pools, *filter(None, (runner._mtp_pool,))):
-        pool.window.fill_(float("nan"))
-        for compressor in filter(None, (pool.attention, pool.indexer)):
-            compressor.entries.fill_(float("nan"))
-            compressor.state.fill_(float("nan"))
+    for pool in runner.layer_pools:
+        for tensor in pool.tensors():
+            tensor.fill_(float("nan"))
 
 
 def run_chunks(
-    runner: ModelRunner, ids: torch.Tensor, sizes: Iterable[int], *, slot: int = 0, start: int = 0
+    runner: ModelRunner,
+    ids: torch.Tensor,
+    sizes: Iterable[int],
+    *,
+    slot: int = 1,
+    start: int = 0,
+    phase: Phase = Phase.PREFILL,
 ) -> torch.Tensor:
     """Logits (T, V) of `ids` computed in chunks of the given sizes, the last one repeated until all is done."""
     logits, size, remaining = [], 0, iter(sizes)
     while start < len(ids):
         size = next(remaining, size)
         chunk = ids[start : start + size]
-        logits.append(runner.forward_target(make_batch((slot, start, chunk))).logits)
+        logits.append(runner.forward_target(make_batch((slot, start, chunk), phase=phase)).logits)
         start += len(chunk)
     return torch.cat(logits)
 

@@ -77,7 +77,7 @@ class SetWriter:
             spec |= {str(length): loop} if loop else {}
         save_file(tensors, self.folder / "golden.safetensors")
         ids = random_ids(traced, self.config.vocab_size, seed=1)
-        trace = self.runner.trace_target(make_batch((0, 0, ids))) | {"input_ids": ids}
+        trace = self.runner.trace_target(make_batch((1, 0, ids))) | {"input_ids": ids}
         save_file({name: value.contiguous() for name, value in trace.items()}, self.folder / "trace.safetensors")
         manifest = {"prompt_lens": lengths, "gen": self.generated}
         if spec:
@@ -112,7 +112,7 @@ class SetWriter:
         """The prompt and its greedy continuation, found by the engine and then confirmed by the slow model."""
         tokens = ids
         for _ in range(self.generated + self.loop_drafts + 1):
-            logits = self.runner.forward_target(make_batch((0, 0, tokens))).logits
+            logits = self.runner.forward_target(make_batch((1, 0, tokens))).logits
             tokens = torch.cat((tokens, logits[-1].argmax()[None]))
         logits = self.naive.target(tokens.tolist())[0]
         assert torch.equal(logits[len(ids) - 1 : -1].argmax(-1), tokens[len(ids) :])

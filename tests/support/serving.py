@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
 from dsv4_engine.engine import Engine
 from dsv4_engine.options import EngineOptions
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.phase import Phase
-from dsv4_engine.request import Request, RequestResult
+from dsv4_engine.request import RequestResult
 from dsv4_engine.runner import ModelRunner
 from engine_batches import GOLDEN, random_ids
 
-Drafter = Callable[[Request], Sequence[int]]
+Drafter = Callable[["Progress"], Sequence[int]]
 """Given a running request, the tokens to propose after its newest one; short answers are filled up."""
 
 
-def make_engine(*, hooks=None, group: TensorParallelGroup | None = None, **options: object) -> Engine:
+def make_engine(*, hooks=None, groups: ParallelGroups | None = None, **options: object) -> Engine:
     torch.set_num_threads(1)
     settings = {"model": str(GOLDEN), "context_len": 400} | options
-    return Engine(EngineOptions(**settings), hooks=hooks, group=group)  # type: ignore[arg-type]
+    return Engine(EngineOptions(**settings), hooks=hooks, groups=groups)  # type: ignore[arg-type]
 
 
 def run(engine: Engine, prompts: Sequence[Sequence[int]], *, max_new_tokens=12, ignore_eos=True) -> list[RequestResult]:
@@ -51,20 +52,29 @@ def random_prompts(lengths: Sequence[int], *, seed: int = 0) -> list[list[int]]:
 
 
 def runner_of(engine: Engine) -> ModelRunner:
-    return engine._strategy._execution.model
+    return engine.runner
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A running request as a drafter sees it. output: as long as what the device has produced, the newest included."""
+
+    prompt: tuple[int, ...]
+    output: Sequence[int]
 
 
 def replace_drafts(engine: Engine, drafter: Drafter) -> None:
     """Let `drafter` propose in place of the MTP layer, whatever that would have guessed."""
-    strategy, width = engine._strategy, engine.options.num_drafts
+    width = engine.options.num_drafts
 
-    def draft(inputs, count):
-        requests = engine._scheduler._decoding
-        assert len(requests) == count
-        rows = [(*drafter(request), *[0] * width)[:width] for request in requests]
+    def draft(running, state):
+        rows = []
+        for each, start in zip(running, state.starts.tolist(), strict=True):
+            prompt = each.request.prompt
+            rows.append((*drafter(Progress(prompt, range(start - len(prompt) + 1))), *[0] * width)[:width])
         return torch.tensor(rows)
 
-    strategy._draft = draft
+    engine.worker.drafter = draft
 
 
 class RecordingHooks:
@@ -91,9 +101,7 @@ class RecordingHooks:
         return self._nested(f"step {index}")
 
     def phase(self, phase: Phase, *, requests, rows, captured, reason):
-        self.phases.append(
-            {"phase": phase, "requests": requests, "rows": rows, "captured": captured, "reason": reason}
-        )
+        self.phases.append({"phase": phase, "requests": requests, "rows": rows, "captured": captured, "reason": reason})
         return self._nested(phase.value)
 
     def span(self, name):

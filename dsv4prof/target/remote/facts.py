@@ -1,7 +1,8 @@
 """Who a server says it is: program, version, model, its ranks, speculative decoding, and whether it is busy.
 
 SGLang 0.5.23 answers `/server_info` with its resolved arguments and one `internal_states` entry for each data-parallel
-rank; older ones had `/get_server_info`. vLLM answers `/version` and `/v1/models` (its documentation; not tried).
+rank, and our own server alike; older ones had `/get_server_info`. vLLM answers `/version` and `/v1/models` (its
+documentation; not tried).
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         model = " ".join(filter(None, [name, f"on {self.device}" if self.device else None]))
         sizes = [f"{key.upper()} {size}" for key, size in self.sizes.items() if size > 1 or key == "tp"]
         attention = ["DP attention"] if self.dp_attention else []
-        known = [*sizes, *attention, self._speculative_words()] if self.kind == "sglang" else []
+        told = self.kind == "sglang" or (self.kind == "dsv4prof" and self.model is not None)
+        known = [*sizes, *attention, self._speculative_words()] if told else []
         return ", ".join(filter(None, [self.name, model, *known]))
 
     def _speculative_words(self) -> str:
@@ -79,7 +81,7 @@ def ask_facts(client: Client) -> ServerFacts:
     answers = {"/profile_status": _asked(client, "/profile_status")}
     own = answers["/profile_status"].object()
     if own.get("server") == "dsv4prof":
-        return ServerFacts(kind="dsv4prof", version=_text(own.get("version")))
+        return _own(own, _asked(client, "/server_info").object())
     for path in ("/server_info", "/get_server_info", "/model_info"):
         answers[path] = _asked(client, path)
         info = answers[path].object()
@@ -95,6 +97,12 @@ def ask_facts(client: Client) -> ServerFacts:
     if not any(answer.ok and answer.object() for answer in answers.values()):
         raise _no_engine(client.url, answers)
     return ServerFacts(kind="unknown", model=_text(first.get("id")))
+
+
+def _own(status: dict[str, Any], info: dict[str, Any]) -> ServerFacts:
+    """A program with our manager in it; one that serves tells of itself as SGLang does."""
+    served = _sglang(info, {}) if "tp_size" in info else ServerFacts(kind="dsv4prof")
+    return msgspec.structs.replace(served, kind="dsv4prof", version=_text(status.get("version")))
 
 
 def _no_engine(url: str, answers: dict[str, Answer]) -> UsageError:
@@ -125,6 +133,9 @@ def requests_in_progress(client: Client, kind: Kind) -> int | None:
             return counts
         # Before /v1/loads there was this one, with waiting requests inside num_reqs.
         return _counted(client.get("/get_load", timeout=FACTS_TIMEOUT).json(), ("num_reqs",))
+    if kind == "dsv4prof":
+        states = client.get("/server_info", timeout=FACTS_TIMEOUT).object().get("internal_states")
+        return _counted(states, ("num_running_reqs", "num_waiting_reqs"))
     if kind in ("vllm", "unknown"):
         return _from_metrics(client.get("/metrics", timeout=FACTS_TIMEOUT))
     return None

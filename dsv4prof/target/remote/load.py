@@ -88,7 +88,7 @@ class Load:
                 self._over.wait(_PAUSE_AFTER_REFUSAL)
 
     def _request(self, prompt: list[int], name: str) -> tuple[str, dict[str, Any]]:
-        if self._facts.kind in ("sglang", "dsv4prof"):
+        if self._facts.kind == "sglang":
             sampling = {"max_new_tokens": _NEW_TOKENS, "temperature": 0, "ignore_eos": True}
             return "/generate", {"input_ids": prompt, "sampling_params": sampling, "rid": name}
         return "/v1/completions", {
@@ -96,4 +96,5 @@ class Load:
             "prompt": prompt,
             "max_tokens": _NEW_TOKENS,
             "temperature": 0,
+            **({"ignore_eos": True} if self._facts.kind == "dsv4prof" else {}),
         }

@@ -7,6 +7,8 @@ tried against a running one). So the folder has to be named, and what is new in 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from dsv4prof.target.remote.attach import Attached
 from dsv4prof.target.remote.client import Answer, Client, NoAnswerError, printable
 from dsv4prof.target.remote.collect import Collector, Found, files_in
 from dsv4prof.target.remote.expected import NamedFile
-from dsv4prof.target.remote.facts import ServerFacts
+from dsv4prof.target.remote.facts import ServerFacts, requests_in_progress
 from dsv4prof.target.remote.interrupts import interruptible
 from dsv4prof.target.remote.keep import Ending, keep_ranks
+from dsv4prof.target.remote.load import Load
 from dsv4prof.target.remote.outcome import interruption, nothing
 from dsv4prof.target.remote.recording import Progress, record
 from dsv4prof.target.remote.sglang import refuse_start
@@ -31,6 +34,7 @@ from dsv4prof.trace.identity import identify
 
 _TIMEOUT = 30.0
 _POLL_S = 0.3
+_LOAD_END_S = 3.0
 _SUFFIXES = (".trace.json", ".trace.json.gz")
 
 
@@ -139,12 +143,16 @@ def attach_own(client: Client, facts: ServerFacts, spec: AttachSpec, progress: P
         "record_shapes": plan.record_shapes,
         **({"stages": [stage.value for stage in plan.stages]} if plan.stages else {}),
     }
-    profiler = PlainProfiler(client)
-    with interruptible() as interrupts:
+    profiler, load = PlainProfiler(client), Load(client, facts)
+    with interruptible() as interrupts, _halted(load):
         cut = False
         try:
             profiler.start({key: value for key, value in body.items() if value is not None})
-            progress("recording")
+            if _is_idle(client, facts, spec):
+                progress("recording; the server is idle: sending it a few short requests")
+                load.start()
+            else:
+                progress("recording")
             _wait_for_end(client, spec)
             interrupts.hold()
         except KeyboardInterrupt:
@@ -154,6 +162,7 @@ def attach_own(client: Client, facts: ServerFacts, spec: AttachSpec, progress: P
             if not profiler.idle:
                 profiler.end(timeout=_TIMEOUT)
             raise
+        load.halt()
         limit = max(spec.patience, _TIMEOUT if cut else SAVING_S)
         stop = stop_bounded(profiler, client, limit, interrupts, progress)
         if cut or interrupts.count:
@@ -176,12 +185,32 @@ def attach_own(client: Client, facts: ServerFacts, spec: AttachSpec, progress: P
     session = assemble(
         folder,
         settings={**open_session(folder).settings, **spec.told(client.url, facts)},
-        workload={"server": client.url, **msgspec.to_builtins(facts)},
+        workload={"server": client.url, **msgspec.to_builtins(facts), "own_requests": load.served},
     )
     if not any(record.traces for record in session.ranks):
         why = session.reason or printable(str(told.get("reason") or "it ran no step"))
         raise InputError(f"nothing was recorded: {why}", hint="send it requests")
     return Attached(folder=folder, session=open_session(folder), facts=facts)
+
+
+def _is_idle(client: Client, facts: ServerFacts, spec: AttachSpec) -> bool:
+    """Whether the program serves a model, has nothing to do, and is to be given something."""
+    if spec.load == "none" or facts.model is None:
+        return False
+    try:
+        return requests_in_progress(client, facts.kind) == 0
+    except NoAnswerError:
+        return False
+
+
+@contextmanager
+def _halted(load: Load) -> Iterator[None]:
+    """Whatever happens, no requests of ours go on."""
+    try:
+        yield
+    finally:
+        load.halt()
+        load.join(wait_s=_LOAD_END_S)
 
 
 def _wait_for_end(client: Client, spec: AttachSpec) -> None:

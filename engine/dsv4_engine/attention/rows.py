@@ -12,7 +12,8 @@ class RowMeta:
     """Per-request values, one for each of T query rows; all (T,) int64.
 
     request: index in the batch. slot: its cache slot. chunk_start: position of its first row in this step.
-    chunk_row: that row's index. final_pos: position of its last row.
+    chunk_row: that row's index. final_pos: position of its last row. Padded rows, which belong to no request, have slot
+    0, and a final position so far ahead of their own, 0, that no ring keeps them.
     """
 
     request: torch.Tensor
@@ -20,3 +21,8 @@ class RowMeta:
     chunk_start: torch.Tensor
     chunk_row: torch.Tensor
     final_pos: torch.Tensor
+
+
+def kept(positions: torch.Tensor, rows: RowMeta, ring: int) -> torch.Tensor:
+    """(T,) bool: rows that a ring still holds after the step. Rows further back would land on later rows' places."""
+    return positions > rows.final_pos - ring

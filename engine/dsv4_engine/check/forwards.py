@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from dsv4_engine.batch import ForwardBatch
-from dsv4_engine.batching import DecodeInputs, prefill_inputs
 from dsv4_engine.cache.layout import CacheShape
+from dsv4_engine.check.batches import rows_batch
 from dsv4_engine.check.bounds import Bounds, close_call
 from dsv4_engine.check.golden import GoldenSet
 from dsv4_engine.check.ledger import Ledger
@@ -19,9 +19,8 @@ from dsv4_engine.check.rank import CheckRank
 from dsv4_engine.check.tensors import GoldenPrompt
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.hooks import NullHooks
+from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.phase import Phase
-from dsv4_engine.plan import Chunk
-from dsv4_engine.request import Request
 from dsv4_engine.runner import ModelRunner
 
 _MTP_QUANTITIES = ("mtp_logits", "mtp_last_streams", "mtp_chain", "mtp_chain_logits")
@@ -33,8 +32,8 @@ def check_prompts(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     runner, bounds = make_runner(golden, rank), prompt_bounds(golden)
     chain_length = golden.chain_length if golden.config.has_mtp else 0
     first_logits = [
-        _check_prompt(runner, prompt, _request(prompt, slot), rank.device, ledger, bounds, chain_length=chain_length)
-        for slot, prompt in enumerate(golden.prompts)
+        _check_prompt(runner, prompt, slot, rank.device, ledger, bounds, chain_length=chain_length)
+        for slot, prompt in enumerate(golden.prompts, 1)
     ]
     _check_decode(runner, golden, first_logits, rank.device, ledger, bounds)
     for name in golden.missing_prompts:
@@ -68,7 +67,7 @@ def check_trace(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     ids = golden.trace["input_ids"]
     runner = make_runner(golden, rank, context_len=len(ids))
     prompt = GoldenPrompt(name="trace", tensors={"input_ids": ids})
-    actual = _with_sorted_experts(runner.trace_target(_prefill(_request(prompt, 0), rank.device)))
+    actual = _with_sorted_experts(runner.trace_target(_prefill(prompt, 1, rank.device)))
     expected = _with_sorted_experts({key: value for key, value in golden.trace.items() if key != "input_ids"})
     bounds = Bounds((_place(key)[1], values) for key, values in expected.items())
     for key in sorted(actual.keys() | expected.keys()):
@@ -109,7 +108,7 @@ def check_quantised(golden: GoldenSet, rank: CheckRank, ledger: Ledger) -> None:
     runner = make_runner(golden, rank, context_len=longest, quantised=True)
     bounds = Bounds((f"quant {name}", values) for prompt in golden.quant for name, values in prompt.tensors.items())
     for prompt in golden.quant:
-        output = runner.forward_target(_prefill(_request(prompt, 0), rank.device), logits_rows=None)
+        output = runner.forward_target(_prefill(prompt, 1, rank.device), logits_rows=None)
         ledger.close("quant logits", prompt.name, output.logits, prompt.get("logits"), bounds.of("quant logits"))
     for quantity in sorted({key for prompt in golden.quant for key in prompt.tensors} - {"input_ids", "logits"}):
         ledger.absent(f"quant {quantity}", "in the set, but unknown here: not compared")
@@ -129,7 +128,7 @@ def make_runner(
     return ModelRunner(
         config,
         weights,
-        group=rank.group,
+        groups=ParallelGroups.tensor_parallel(rank.group),
         device=rank.device,
         dtype=torch.float32,
         cache=shape,
@@ -138,18 +137,14 @@ def make_runner(
     )
 
 
-def _request(prompt: GoldenPrompt, slot: int) -> Request:
-    return Request(id=slot, prompt=prompt.ids, max_output=1, stop_ids=frozenset(), slot=slot)
-
-
-def _prefill(request: Request, device: torch.device) -> ForwardBatch:
-    return prefill_inputs((Chunk(request=request, start=0, length=len(request.prompt)),), device).batch
+def _prefill(prompt: GoldenPrompt, slot: int, device: torch.device) -> ForwardBatch:
+    return rows_batch([slot], [0], [prompt.ids], Phase.PREFILL, device)
 
 
 def _check_prompt(
     runner: ModelRunner,
     prompt: GoldenPrompt,
-    request: Request,
+    slot: int,
     device: torch.device,
     ledger: Ledger,
     bounds: Bounds,
@@ -161,20 +156,18 @@ def _check_prompt(
     def close(quantity: str, actual: torch.Tensor) -> None:
         ledger.close(quantity, prompt.name, actual, prompt.get(quantity), bounds.of(quantity))
 
-    batch = _prefill(request, device)
+    batch = _prefill(prompt, slot, device)
     output = runner.forward_target(batch, logits_rows=None)
     close("logits", output.logits)
     close("last_streams", output.streams[-1])
     first = int(output.logits[-1].argmax())
-    request.output.append(first)
     if not chain_length:
         return output.logits[-1]
     shifted = replace(batch, input_ids=torch.tensor((*prompt.ids[1:], first), device=device))
     own = runner.forward_mtp(shifted, output.streams, logits_rows=None)
     close("mtp_logits", own.logits)
     close("mtp_last_streams", own.streams[-1])
-    inputs = DecodeInputs.of((request,), device)
-    chain_logits = _chain_logits(runner, inputs, own.logits[-1:], own.streams[-1:], chain_length)
+    chain_logits = _chain_logits(runner, batch, own.logits[-1:], own.streams[-1:], chain_length)
     close("mtp_chain_logits", chain_logits)
     drafts, expected = chain_logits.argmax(-1), prompt.get("mtp_chain")
     excuse = close_call(drafts, expected, prompt.get("mtp_chain_logits"), bounds.of("mtp_chain_logits"))
@@ -183,12 +176,13 @@ def _check_prompt(
 
 
 def _chain_logits(
-    runner: ModelRunner, inputs: DecodeInputs, logits: torch.Tensor, streams: torch.Tensor, length: int
+    runner: ModelRunner, prompt: ForwardBatch, logits: torch.Tensor, streams: torch.Tensor, length: int
 ) -> torch.Tensor:
-    """(length, V): the MTP layer's logits as it feeds on its own guesses."""
-    rows = [logits]
+    """(length, V): the MTP layer's logits after the prompt, as it feeds on its own guesses."""
+    rows, device = [logits], logits.device
     for offset in range(length - 1):
-        batch = inputs.window(Phase.DRAFT, rows[-1].argmax(-1)[:, None], offset=offset)
+        guess = rows[-1].argmax(-1).tolist()
+        batch = rows_batch(prompt.req_slots.tolist(), [prompt.num_tokens + offset], [guess], Phase.DRAFT, device)
         output = runner.forward_mtp(batch, streams, logits_rows=None)
         rows.append(output.logits)
         streams = output.streams
@@ -204,14 +198,13 @@ def _check_decode(
     bounds: Bounds,
 ) -> None:
     """greedy_logits of all prompts, decoded in one batch, each fed what it chose itself."""
-    requests = [_request(prompt, slot) for slot, prompt in enumerate(golden.prompts)]
+    slots = range(1, len(golden.prompts) + 1)
+    lengths = [len(prompt.ids) for prompt in golden.prompts]
     steps = [torch.stack(list(first_logits))]
-    for _ in range(golden.num_generated - 1):
-        for request, token in zip(requests, steps[-1].argmax(-1).tolist(), strict=True):
-            request.output.append(token)
-        inputs = DecodeInputs.of(requests, device)
-        window = inputs.window(Phase.DECODE, inputs.newest[:, None])
-        steps.append(runner.forward_target(window, logits_rows=None).logits)
+    for step in range(golden.num_generated - 1):
+        newest = steps[-1].argmax(-1)[:, None].tolist()
+        batch = rows_batch(slots, [length + step for length in lengths], newest, Phase.DECODE, device)
+        steps.append(runner.forward_target(batch, logits_rows=None).logits)
     for prompt, decoded in zip(golden.prompts, torch.stack(steps, 1), strict=True):
         ledger.close("greedy_logits", prompt.name, decoded, prompt.get("greedy_logits"), bounds.of("greedy_logits"))
 

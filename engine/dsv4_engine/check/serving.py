@@ -14,6 +14,7 @@ from dsv4_engine.check.rank import CheckRank
 from dsv4_engine.check.tensors import GoldenPrompt
 from dsv4_engine.engine import Engine
 from dsv4_engine.options import EngineOptions
+from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.request import RequestResult
 
 
@@ -42,7 +43,7 @@ def serve(
         context_len=golden.context_len,
         exact_num_tokens=True,
     )
-    engine = Engine(options, group=rank.group)
+    engine = Engine(options, groups=ParallelGroups.tensor_parallel(rank.group))
     ids = {
         prompt.name: engine.add(prompt.ids, max_new_tokens=count, ignore_eos=True) for prompt, count in wanted.items()
     }

@@ -18,14 +18,17 @@ class Split(Enum):
     ROWS = "rows"
     COLUMNS = "columns"
     VOCABULARY = "vocabulary"  # rows, padded with zeros to a multiple of the group's size
-    EXPERT = "expert"  # whole tensors, dealt out by expert id in contiguous blocks
+    # Dealt out by expert id in contiguous blocks, and cut along the hidden size where several ranks share a block.
+    EXPERT_ROWS = "expert rows"
+    EXPERT_COLUMNS = "expert columns"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
     """One tensor's unquantised shape. `fp32` tensors stay in fp32 whatever the model's dtype; `integer` ones are int64.
 
-    `expert` is the expert's id where `split` is EXPERT. `quantised` tensors may be stored as fp8 or mxfp4 with a scale.
+    `expert` is the expert's id where `split` is one of the experts'. `quantised` tensors may be stored as fp8 or
+    mxfp4 with a scale.
     """
 
     shape: tuple[int, ...]
@@ -123,6 +126,9 @@ def _moe(c: ModelConfig, prefix: str, hashed: bool) -> dict[str, TensorSpec]:
         specs[f"{prefix}shared_experts.{name}.weight"] = TensorSpec(shape=shape, quantised=True)
         for expert in range(c.n_routed_experts):
             specs[f"{prefix}experts.{expert}.{name}.weight"] = TensorSpec(
-                shape=shape, split=Split.EXPERT, quantised=True, expert=expert
+                shape=shape,
+                split=Split.EXPERT_COLUMNS if name == "w2" else Split.EXPERT_ROWS,
+                quantised=True,
+                expert=expert,
             )
     return specs

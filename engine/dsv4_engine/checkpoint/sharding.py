@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from dsv4_engine.checkpoint.layout import Split, TensorSpec
+from dsv4_engine.parallel.place import Place
 
 
-def is_local(spec: TensorSpec, *, rank: int, size: int, num_experts: int) -> bool:
-    """Whether this rank holds any part of the tensor: experts are dealt out in blocks of ceil(experts / size) ids."""
-    if spec.expert is None:
-        return True
-    return spec.expert // math.ceil(num_experts / size) == rank
+def is_local(spec: TensorSpec, place: Place, *, num_experts: int) -> bool:
+    """Whether this rank holds any part of the tensor."""
+    return spec.expert is None or spec.expert in place.local_experts(num_experts)
 
 
-def shard(tensor: torch.Tensor, split: Split, *, rank: int, size: int) -> torch.Tensor:
+def shard(tensor: torch.Tensor, split: Split, place: Place) -> torch.Tensor:
     """This rank's part, contiguous; rows of whole heads or groups lie together because sizes divide them."""
-    if size == 1 or split in (Split.REPLICATED, Split.EXPERT):
+    if split in (Split.EXPERT_ROWS, Split.EXPERT_COLUMNS):
+        parts, mine = place.sizes.expert_slices, place.expert_slice
+    else:
+        parts, mine = place.sizes.tp, place.tp_rank
+    if parts == 1 or split is Split.REPLICATED:
         return tensor
     if split is Split.VOCABULARY:
-        missing = -tensor.shape[0] % size
-        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
-    dim = 1 if split is Split.COLUMNS else 0
-    return tensor.chunk(size, dim)[rank].contiguous()
+        tensor = torch.nn.functional.pad(tensor, (0, 0, 0, -tensor.shape[0] % parts))
+    dim = 1 if split in (Split.COLUMNS, Split.EXPERT_COLUMNS) else 0
+    return tensor.chunk(parts, dim)[mine].contiguous()

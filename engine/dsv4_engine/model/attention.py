@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from dsv4_engine.attention.reference import EntryKeys, attend
 from dsv4_engine.cache.pools import LayerPool
 from dsv4_engine.config import CSA, SLIDING, ModelConfig
 from dsv4_engine.model.compressor import Compressor
@@ -44,41 +43,47 @@ class Attention:
         self._indexer = Indexer(config, weights.below("indexer"), group) if ratio == CSA else None
 
     def __call__(self, x: torch.Tensor, step: StepInputs, pool: LayerPool, record: Recorder) -> torch.Tensor:
-        """(T, D) normed input -> (T, D). Window rows are stored last: a chunk may be longer than their ring."""
+        """(T, D) normed input -> (T, D).
+
+        A pass with streams stores its window rows first and reads all keys from the pool. Any other stores them last:
+        a chunk may be longer than a ring, and must not overwrite what its first rows still read.
+        """
         turn = step.rotations.rows[self._ratio]
         q_latent, kv = F.linear(x, self._wqkv_a).split(self._latent_sizes, 1)
         q_latent = rms_norm(q_latent, self._q_norm, self._eps)
         kv = rotate(rms_norm(kv, self._kv_norm, self._eps), turn)
         query = rms_norm(F.linear(q_latent, self._wq_b).unflatten(1, (self._heads, -1)), None, self._eps)
         query = rotate(query, turn[:, None])
-        entries = self._compressed_keys(x, q_latent, step, pool, record)
-        window = step.meta.window
-        mixed = attend(query, kv, pool.window, window, entries, sink=self._sink, scale=self._scale)
-        pool.window[window.write_index] = kv
+        meta, backend, plan = step.meta, step.backend, step.plan
+        streams = meta.unified.streams
+        if streams is not None:
+            backend.store(pool.unified, kv, meta, plan)
+        self._compress(x, q_latent, step, pool, record)
+        mixed = backend.attend(
+            query, kv, pool.unified, meta, plan, ratio=self._ratio, sink=self._sink, scale=self._scale
+        )
+        if streams is None:
+            if meta.tail_saves is not None and pool.tail is not None:
+                pool.tail.window[meta.tail_saves.tail] = meta.tail_saves.windows(kv, pool.unified)
+            backend.store(pool.unified, kv, meta, plan)
         output = self._project(rotate(mixed, turn.conj()[:, None]).to(x.dtype))
         record("attn_out", output)
         return output
 
-    def _compressed_keys(
+    def _compress(
         self, x: torch.Tensor, q_latent: torch.Tensor, step: StepInputs, pool: LayerPool, record: Recorder
-    ) -> EntryKeys | None:
+    ) -> None:
+        """Compressed rows that this step completes, and the indexer's choice among all."""
         if self._compressor is None:
-            return None
+            return
         assert pool.attention is not None
-        plan = step.meta.compress[self._ratio]
-        self._compressor(x, plan, pool.attention, step.rotations.entries[self._ratio])
-        chosen = None
+        meta, tail = step.meta, pool.tail
+        plan, turn = meta.compress[self._ratio], step.rotations.entries[self._ratio]
+        self._compressor(x, plan, pool.attention, turn, meta.tail_saves, tail.attention_state if tail else None)
         if self._indexer is not None:
             assert pool.indexer is not None
-            chosen = self._indexer(x, q_latent, step, pool.indexer)
+            chosen = self._indexer(x, q_latent, step, pool.indexer, tail.indexer_state if tail else None)
             record("index_topk", chosen)
-        return EntryKeys(
-            pool=pool.attention.entries,
-            base=plan.entry_base,
-            visible=plan.visible,
-            chosen=chosen,
-            max_entries=plan.max_entries,
-        )
 
     def _project(self, mixed: torch.Tensor) -> torch.Tensor:
         """(T, H, d) -> (T, D) through a low-rank map of each group of heads, summed over the ranks."""

@@ -13,23 +13,21 @@ from dsv4_engine.model.norm import rms_norm
 from dsv4_engine.model.step import StepInputs
 from dsv4_engine.model.trace import Recorder
 from dsv4_engine.model.weights import WeightReader
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
 
 
 class Block:
     """The weights of `layers.N` or `mtp.0`; `layer_id` decides its compression ratio and kind of router."""
 
-    def __init__(
-        self, config: ModelConfig, weights: WeightReader, *, layer_id: int, group: TensorParallelGroup
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightReader, *, layer_id: int, groups: ParallelGroups) -> None:
         self._eps = config.rms_norm_eps
         self._attn_hc = HyperConnection(config, weights, "hc_attn")
         self._ffn_hc = HyperConnection(config, weights, "hc_ffn")
         self._attn_norm, self._ffn_norm = weights.precise("attn_norm.weight"), weights.precise("ffn_norm.weight")
         ratio = config.compress_ratios[layer_id]
-        self._attention = Attention(config, weights.below("attn"), ratio=ratio, group=group)
+        self._attention = Attention(config, weights.below("attn"), ratio=ratio, group=groups.tp)
         self._experts = MixtureOfExperts(
-            config, weights.below("ffn"), by_token=config.is_hash_layer(layer_id), group=group
+            config, weights.below("ffn"), by_token=config.is_hash_layer(layer_id), group=groups.experts
         )
 
     def __call__(self, streams: torch.Tensor, step: StepInputs, pool: LayerPool, record: Recorder) -> torch.Tensor:
@@ -41,7 +39,9 @@ class Block:
         mix = self._ffn_hc.before(streams)
         _record_mix(record, "ffn_hc", mix)
         normed = rms_norm(mix.collapsed, self._ffn_norm, self._eps).to(streams.dtype)
-        streams = self._ffn_hc.after(self._experts(normed, step.input_ids, record), streams, mix)
+        streams = self._ffn_hc.after(
+            self._experts(normed, step.input_ids, record, peer_rows=step.peer_rows), streams, mix
+        )
         record("streams_out", streams)
         return streams
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from dsv4_engine.attention.compress_plan import CompressMeta
+from dsv4_engine.attention.compress_plan import CompressPlan
 from dsv4_engine.cache.pools import CompressorPool
+from dsv4_engine.cache.tails import TailSaves
 from dsv4_engine.config import CSA, ModelConfig
 from dsv4_engine.model.norm import rms_norm
 from dsv4_engine.model.rope import rotate
@@ -28,18 +29,27 @@ class Compressor:
         self._norm = weights.precise("norm.weight")
 
     def __call__(
-        self, x: torch.Tensor, plan: CompressMeta, pool: CompressorPool, entry_rotation: torch.Tensor
+        self,
+        x: torch.Tensor,
+        plan: CompressPlan,
+        pool: CompressorPool,
+        entry_rotation: torch.Tensor,
+        saves: TailSaves | None,
+        tail: torch.Tensor | None,
     ) -> None:
         """Store the entries that rows x (T, D) complete, and the state that later windows need.
 
         State is read before any is written: a long chunk overwrites ring rows that its first windows still need.
+        saves, tail: the state before some page borders goes into rows of `tail` (num_tails, n, 2, width) as well.
         """
         state = F.linear(x.float(), self._kv_gate).unflatten(1, (2, -1)) + self._ape[plan.state_phase]
         entries = rotate(rms_norm(self._pooled(state, plan, pool), self._norm, self._eps), entry_rotation)
-        pool.entries[plan.entry_write] = entries.to(pool.entries.dtype)
+        pool.keys[plan.out_loc] = entries.to(pool.keys.dtype)
+        if saves is not None and tail is not None:
+            tail[saves.tail] = saves.states(state, pool.state, self._ratio)
         pool.state[plan.state_write] = state
 
-    def _pooled(self, state: torch.Tensor, plan: CompressMeta, pool: CompressorPool) -> torch.Tensor:
+    def _pooled(self, state: torch.Tensor, plan: CompressPlan, pool: CompressorPool) -> torch.Tensor:
         source = torch.where(
             plan.in_chunk[..., None, None], state[plan.flat_index], pool.state[plan.ring_index]
         )  # (C, span, 2, width)

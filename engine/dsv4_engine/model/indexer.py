@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from dsv4_engine.attention.compress_plan import CompressMeta
-from dsv4_engine.attention.reference import row_blocks
+from dsv4_engine.attention.blocks import row_blocks
+from dsv4_engine.attention.core import IndexerMetadata
+from dsv4_engine.attention.metadata import DSV4Metadata
 from dsv4_engine.cache.pools import CompressorPool
 from dsv4_engine.config import CSA, ModelConfig
 from dsv4_engine.model.compressor import Compressor
@@ -33,33 +34,56 @@ class Indexer:
         self._compressor = Compressor(config, weights.below("compressor"), ratio=CSA, dim=config.index_head_dim)
 
     def __call__(
-        self, x: torch.Tensor, q_latent: torch.Tensor, step: StepInputs, pool: CompressorPool
+        self,
+        x: torch.Tensor,
+        q_latent: torch.Tensor,
+        step: StepInputs,
+        pool: CompressorPool,
+        tail: torch.Tensor | None,
     ) -> torch.Tensor:
         """Entries to attend for rows x (T, D) with query latents (T, q_lora_rank): (T, K) int64, best first, -1 = none.
 
-        K = min(index_topk, entries of the longest request).
+        K = min(index_topk, entries of the longest request). They are written into the metadata too.
         """
-        plan = step.meta.compress[CSA]
-        self._compressor(x, plan, pool, step.rotations.entries[CSA])
+        meta = step.meta
+        indexer = meta.indexer
+        assert indexer is not None
+        turn = step.rotations.entries[CSA]
+        self._compressor(x, meta.compress[CSA], pool, turn, meta.tail_saves, tail)
         query = F.linear(q_latent, self._wq_b).unflatten(1, (self._heads, -1))
         query = rotate(query, step.rotations.rows[CSA][:, None])
         head_weights = F.linear(x, self._weights_proj).float() * self._head_scale
-        cost = plan.max_entries * (query.shape[-1] + self._heads)
-        chosen = [
-            self._choose(query[block].float(), head_weights[block], plan, pool.entries, block)
+        cost = indexer.max_c4_seq_len * (query.shape[-1] + self._heads)
+        parts = [
+            self._choose(query[block].float(), head_weights[block], indexer, pool.keys, block)
             for block in row_blocks(len(x), cost)
         ]
-        return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
+        chosen, rows = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        _write_choice(meta, chosen, rows)
+        return chosen
 
     def _choose(
-        self, query: torch.Tensor, head_weights: torch.Tensor, plan: CompressMeta, entries: torch.Tensor, block: slice
-    ) -> torch.Tensor:
-        entry = torch.arange(plan.max_entries, device=query.device)
-        visible = plan.visible[block, None]
-        keys = entries[plan.entry_base[block, None] + entry].float()
-        per_head = torch.bmm(query, keys.transpose(1, 2)).relu_()
+        self, query: torch.Tensor, head_weights: torch.Tensor, meta: IndexerMetadata, keys: torch.Tensor, block: slice
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Entries (rows, K) and the compressed rows that hold them, -1 for none."""
+        entry = torch.arange(meta.max_c4_seq_len, device=query.device)
+        rows = meta.rows_of(block)
+        visible = meta.c4_seq_lens[block, None]
+        per_head = torch.bmm(query, F.embedding(rows, keys).float().transpose(1, 2)).relu_()
         scores = self._group.all_reduce(torch.bmm(head_weights[:, None], per_head)[:, 0])
         scores.masked_fill_(entry >= visible, float("-inf"))
         # Stable, because few heads give exact ties at zero, and then every chunking must choose the same entries.
         order = torch.sort(scores, descending=True, stable=True).indices[:, : self._topk]
-        return torch.where(entry[: self._topk] < visible, order, -1)
+        exists = entry[: self._topk] < visible
+        return torch.where(exists, order, -1), torch.where(exists, rows.gather(1, order), -1)
+
+
+def _write_choice(meta: DSV4Metadata, chosen: torch.Tensor, rows: torch.Tensor) -> None:
+    """Where backends look for it: the core's index tables, and the tails of the ratio-4 streams."""
+    core, streams = meta.core, meta.unified.streams
+    assert core.c4_sparse_raw_indices is not None and core.c4_sparse_page_indices is not None
+    core.c4_sparse_raw_indices.copy_(chosen)
+    core.c4_sparse_page_indices.copy_(rows)
+    if streams is not None:
+        assert streams.csa_indices is not None and streams.csa_tail_loc is not None
+        streams.csa_indices[streams.csa_tail_loc] = rows + meta.unified.swa_pages

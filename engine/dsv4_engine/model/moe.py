@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.model.trace import Recorder
 from dsv4_engine.model.weights import WeightReader
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.experts import ExpertGroup
 
 _DENSE_MAX_EXPERTS = 32
 """Up to here every expert computes every row as one large product, and rows it was not chosen for count zero."""
@@ -48,16 +48,13 @@ class Router:
 
 
 class MixtureOfExperts:
-    """One layer's `ffn.*`. Each rank holds a contiguous block of experts; the shared one is added after the sum."""
+    """One layer's `ffn.*`. Each rank holds a contiguous block of experts, or a slice of each expert in a block; the
+    shared expert is added after the sum."""
 
-    def __init__(
-        self, config: ModelConfig, weights: WeightReader, *, by_token: bool, group: TensorParallelGroup
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightReader, *, by_token: bool, group: ExpertGroup) -> None:
         self._group, self._limit, self._num_experts = group, config.swiglu_limit, config.n_routed_experts
         self.router = Router(config, weights.below("gate"), by_token=by_token)
-        per_rank = -(-config.n_routed_experts // group.size)
-        first = min(group.rank * per_rank, config.n_routed_experts)
-        self._local = range(first, min(first + per_rank, config.n_routed_experts))
+        self._local = group.place.local_experts(config.n_routed_experts)
         experts = [weights.below(f"experts.{expert}") for expert in self._local]
         if experts:
             self._up = torch.stack([_gate_up(expert) for expert in experts])
@@ -65,21 +62,27 @@ class MixtureOfExperts:
         shared = weights.below("shared_experts")
         self._shared_up, self._shared_down = _gate_up(shared), shared.matrix("w2.weight")
 
-    def __call__(self, x: torch.Tensor, input_ids: torch.Tensor, record: Recorder) -> torch.Tensor:
-        """(T, D) normed input -> (T, D)."""
+    def __call__(
+        self, x: torch.Tensor, input_ids: torch.Tensor, record: Recorder, *, peer_rows: int | None = None
+    ) -> torch.Tensor:
+        """(T, D) normed input -> (T, D); `peer_rows` as in ForwardBatch."""
         experts, weights = self.router(x, input_ids)
         record("router_indices", experts)
         record("router_weights", weights)
-        if not self._local:
-            routed = torch.zeros_like(x)
-        elif len(self._local) <= _DENSE_MAX_EXPERTS:
-            routed = self._dense(x, experts, weights)
-        else:
-            routed = self._grouped(x, experts, weights)
+        gathered = self._group.gather(x, experts, weights, peer_rows)
+        routed = self._group.combine(self._routed(*gathered), len(x), peer_rows)
         shared = gated_hidden(x, self._shared_up, self._limit).to(x.dtype)
-        output = self._group.all_reduce(routed) + F.linear(shared, self._shared_down)
+        output = routed + F.linear(shared, self._shared_down)
         record("moe_out", output)
         return output
+
+    def _routed(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """This rank's part of the routed experts' sum, (R, D)."""
+        if not self._local:
+            return torch.zeros_like(x)
+        if len(self._local) <= _DENSE_MAX_EXPERTS:
+            return self._dense(x, experts, weights)
+        return self._grouped(x, experts, weights)
 
     def _dense(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         share = torch.zeros(len(x), self._num_experts, device=x.device).scatter_add_(1, experts, weights)
@@ -106,6 +109,14 @@ class MixtureOfExperts:
             hidden = gated_hidden(x[rows], self._up[local], self._limit) * share[start:stop]
             routed.index_add_(0, rows, (hidden.to(x.dtype) @ self._down[local]).float())
         return routed.to(x.dtype)
+
+
+def host_reads(config: ModelConfig, group: ExpertGroup) -> str | None:
+    """Why a rank's experts make the host wait for the device, so that no graph can hold them; None if not."""
+    count = len(group.place.local_experts(config.n_routed_experts))
+    if count <= _DENSE_MAX_EXPERTS:
+        return None
+    return f"{count} experts on a rank, more than {_DENSE_MAX_EXPERTS}, are looped over by their row counts"
 
 
 def _gate_up(expert: WeightReader) -> torch.Tensor:

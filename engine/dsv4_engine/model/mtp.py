@@ -14,19 +14,19 @@ from dsv4_engine.model.target import OutputHead
 from dsv4_engine.model.trace import ignore
 from dsv4_engine.model.vocabulary import Vocabulary
 from dsv4_engine.model.weights import WeightReader
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
 
 
 class MtpModel:
     """The `mtp.0` weights; embedding and output head are the main model's."""
 
     def __init__(
-        self, config: ModelConfig, weights: WeightReader, vocabulary: Vocabulary, group: TensorParallelGroup
+        self, config: ModelConfig, weights: WeightReader, vocabulary: Vocabulary, groups: ParallelGroups
     ) -> None:
         self._vocabulary, self._eps = vocabulary, config.rms_norm_eps
         self._embed_norm, self._streams_norm = weights.precise("enorm.weight"), weights.precise("hnorm.weight")
         self._embed_proj, self._streams_proj = weights.matrix("e_proj.weight"), weights.matrix("h_proj.weight")
-        self._block = Block(config, weights, layer_id=config.mtp_layer_id, group=group)
+        self._block = Block(config, weights, layer_id=config.mtp_layer_id, groups=groups)
         self.head = OutputHead(config, weights, vocabulary)
 
     def __call__(self, step: StepInputs, streams: torch.Tensor, pool: LayerPool) -> torch.Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dsv4_engine.attention.metadata import ForwardMeta
+from dsv4_engine.attention.metadata import DSV4Metadata
 from dsv4_engine.config import SLIDING, ModelConfig, YarnScaling
 
 
@@ -69,7 +69,7 @@ class RotaryEmbedding:
         # dsv4prof: allow[DSV108] once a model, while it loads
         self._compressed = inverse_frequencies(dim, config.compress_rope_theta, config.rope_scaling).to(device)
 
-    def for_step(self, meta: ForwardMeta) -> StepRotations:
+    def for_step(self, meta: DSV4Metadata) -> StepRotations:
         compressed = rotation(meta.positions, self._compressed) if meta.compress else None
         return StepRotations(
             rows={SLIDING: rotation(meta.positions, self._plain)}

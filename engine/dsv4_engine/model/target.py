@@ -15,7 +15,7 @@ from dsv4_engine.model.step import StepInputs
 from dsv4_engine.model.trace import TraceRecorder, ignore
 from dsv4_engine.model.vocabulary import Vocabulary
 from dsv4_engine.model.weights import WeightReader
-from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
 
 
 class OutputHead:
@@ -36,12 +36,12 @@ class TargetModel:
     """All main layers. Weights are this rank's slices under their official names."""
 
     def __init__(
-        self, config: ModelConfig, weights: WeightReader, vocabulary: Vocabulary, group: TensorParallelGroup
+        self, config: ModelConfig, weights: WeightReader, vocabulary: Vocabulary, groups: ParallelGroups
     ) -> None:
         self._hc = config.hc_mult
         self._vocabulary = vocabulary
         self._blocks = [
-            Block(config, weights.below(f"layers.{index}"), layer_id=index, group=group)
+            Block(config, weights.below(f"layers.{index}"), layer_id=index, groups=groups)
             for index in range(config.num_hidden_layers)
         ]
         self.head = OutputHead(config, weights, vocabulary)

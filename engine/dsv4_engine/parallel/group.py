@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -101,6 +102,12 @@ def init_process_group(
 
 
 def close(group: TensorParallelGroup) -> None:
-    """Leave the group; a group of one never joined anything."""
+    """Leave the group, and all made from it, together with the others; a group of one never joined anything.
+
+    A rank that is gone while others still talk makes gloo abort them, so all wait for all first. Where one is lost
+    there is nothing to wait for, and that has been told by the collective that noticed it.
+    """
     if group.process_group is not None and dist.is_initialized():
+        with suppress(RuntimeError):
+            dist.barrier(group.process_group)
         dist.destroy_process_group(group.process_group)

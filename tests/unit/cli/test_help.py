@@ -29,7 +29,7 @@ EVERY = list(_walk(typer.main.get_command(app)))
 # Groups only hold others, and have no settings.
 LEAVES = [words for words in EVERY if not any(other[:-1] == words for other in EVERY if other)]
 
-WITHOUT_SESSIONS = ("rule", "truth")
+WITHOUT_SESSIONS = ("rule", "truth", "bench")
 
 
 def call(*words: str) -> int:
@@ -61,7 +61,7 @@ def test_help_fits_a_screen_of_80_columns(
     assert len(lines) <= 50
     assert max(len(line) for line in lines) <= 80
     assert [line[:13] for line in lines[-3:]] == ["  Examples:", "    dsv4prof ", "    dsv4prof "]
-    many = ("  INPUTS...", "  PATHS...")
+    many = ("  INPUTS...", "  PATHS...", "  SERVE...")
     assert not any("..." in line for line in lines[1:] if not line.startswith(many)), "a summary was cut"
     assert not any(mark in "\n".join(lines) for mark in ("{", "<", "TEXT"))
 
@@ -112,7 +112,7 @@ def test_what_a_command_needs_is_still_needed_afterwards(capsys: pytest.CaptureF
 # What they need is more than a workspace: a run, a while, a server, a repository, a device.
 ELSEWHERE = (
     (), ("run",), ("doctor",), ("attach",), ("view",), ("query",), ("audit",), ("audit", "code"),
-    ("truth",), ("truth", "measure"), ("truth", "compare"),
+    ("truth",), ("truth", "measure"), ("truth", "compare"), ("serve",), ("bench",),
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def logged(span: str, *, exact: bool):
 
 
 def window(phase: Phase, rows: int):
-    return make_batch(*((slot, 130, random_ids(rows, seed=slot)) for slot in range(4)), phase=phase)
+    return make_batch(*((slot, 130, random_ids(rows, seed=slot)) for slot in range(1, 5)), phase=phase)
 
 
 @pytest.mark.parametrize("phase", [Phase.PREFILL, Phase.TARGET_VERIFY, Phase.DRAFT_EXTEND])
@@ -39,7 +39,7 @@ def test_the_rest_of_the_builder_is_the_same_in_both_forms():
         runner.forward_target(window(Phase.TARGET_VERIFY, 4))
         operators.append(log)
     exact, inexact = operators
-    assert exact.reads == [] and exact.count("aten::_to_copy") == 0
+    assert exact.reads == [] and exact.count("aten::_to_copy") == inexact.count("aten::_to_copy")
     assert inexact.reads == ["aten::_local_scalar_dense"] * 2
 
 

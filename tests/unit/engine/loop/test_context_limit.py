@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -22,29 +24,30 @@ def test_prompts_that_leave_little_room(context_len, num_drafts):
     assert {result.finish_reason for result in results} == {FinishReason.LENGTH}
 
 
-def rows_of_slot(runner, slot: int) -> list[torch.Tensor]:
-    """Every cache row that belongs to a slot, in all pools."""
+def rows_of(runner, slot: int, pages: Sequence[int]) -> list[torch.Tensor]:
+    """Every cache row of a slot's rings and of some pages, in all pools."""
     rows, layout = [], runner.layout
-    pools = [*zip(runner._ratios, runner._pools, strict=True), (0, runner._mtp_pool)]
-    for ratio, pool in pools:
-        rows.append(pool.window[slot * layout.window_ring : (slot + 1) * layout.window_ring])
+    ratios = (*runner._ratios, 0)
+    for ratio, pool in zip(ratios, runner.layer_pools, strict=True):
+        rows.append(pool.unified[slot * layout.window_ring : (slot + 1) * layout.window_ring])
         for compressor in filter(None, (pool.attention, pool.indexer)):
-            entries, state = layout.entries[ratio], layout.state_ring[ratio]
-            rows.append(compressor.entries[slot * entries : (slot + 1) * entries])
+            state, entries = layout.state_ring[ratio], layout.rows_per_page(ratio)
             rows.append(compressor.state[slot * state : (slot + 1) * state])
+            rows += [compressor.keys[page * entries : (page + 1) * entries] for page in pages]
     return rows
 
 
 @pytest.mark.parametrize("room", range(1, 6))
 @pytest.mark.parametrize("num_drafts", [1, 3, 7])
-def test_other_slots_keep_their_rows(room, num_drafts):
-    engine = make_engine(num_drafts=num_drafts, context_len=128, max_requests=2)
+def test_nothing_is_written_outside_the_requests_own_slot_and_pages(room, num_drafts):
+    engine = make_engine(num_drafts=num_drafts, context_len=128, max_requests=2, page_size=128, num_pages=6)
     runner = runner_of(engine)
     poison(runner)
     [prompt] = random_prompts([128 - room], seed=10)
     run(engine, [prompt], max_new_tokens=50)
-    assert not all(row.isnan().all() for row in rows_of_slot(runner, 0))
-    assert all(row.isnan().all() for row in rows_of_slot(runner, 1))
+    # A draft window may reach beyond position 127, so into a second page.
+    assert not all(row.isnan().all() for row in rows_of(runner, 1, [1]))
+    assert all(row.isnan().all() for row in rows_of(runner, 2, range(3, 7)))
 
 
 def test_perfect_drafts_end_where_the_context_ends():

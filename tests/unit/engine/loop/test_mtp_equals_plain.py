@@ -7,7 +7,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from dsv4_engine.request import FinishReason
+from dsv4_engine.request import FinishReason, SamplingParams
 from engine_batches import GOLDEN, poison
 from serving import make_engine, random_prompts, replace_drafts, run, runner_of, serve, tokens_of
 
@@ -34,7 +34,8 @@ def test_where_a_128_window_completes_within_a_draft(around, num_drafts):
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 31, 128])
 @pytest.mark.parametrize("num_drafts", [0, 3])
 def test_chunk_size_and_batch_change_nothing(chunk_tokens, num_drafts):
-    prompts = random_prompts([1, 2, 5, 33, 64, 127, 130, 3, 40], seed=2)
+    lengths = [1, 2, 5, 33, 64, 127, 130, 3, 40] if chunk_tokens > 3 else [1, 33, 130, 5]
+    prompts = random_prompts(lengths, seed=2)
     one_by_one = [serve([prompt], num_drafts=0, chunk_tokens=400)[0].tokens for prompt in prompts]
     engine = make_engine(num_drafts=num_drafts, chunk_tokens=chunk_tokens, max_requests=4)
     poison(runner_of(engine))
@@ -150,3 +151,55 @@ def test_a_slot_that_drafted_past_its_end_serves_the_next_request():
     limits = [3, 5, 9, 12]
     results = run(engine, prompts, max_new_tokens=limits)
     assert tokens_of(results) == [future[tuple(p)][:n] for p, n in zip(prompts, limits, strict=True)]
+
+
+SAMPLED = (
+    SamplingParams(temperature=0.9, seed=3),
+    SamplingParams(temperature=1.3, top_k=30, top_p=0.9, frequency_penalty=0.4, seed=4),
+    SamplingParams(repetition_penalty=1.4, presence_penalty=0.2, logprobs=2),
+    SamplingParams(temperature=0.6, min_p=0.05, seed=2**63 + 9),
+)
+
+
+def serve_sampled(prompts, **options):
+    """Tokens of requests that each draw by their own parameters."""
+    engine = make_engine(**options)
+    ids = [
+        engine.add(prompt, max_new_tokens=20, ignore_eos=True, sampling=SAMPLED[index % len(SAMPLED)])
+        for index, prompt in enumerate(prompts)
+    ]
+    while engine.has_work:
+        engine.step()
+    return [engine.result(request) for request in ids]
+
+
+@pytest.fixture(scope="module")
+def drawn_alone():
+    prompts = random_prompts([7, 122, 33, 64, 126, 3], seed=11)
+    return prompts, [result.tokens for result in serve_sampled(prompts, num_drafts=0, max_requests=1, chunk_tokens=400)]
+
+
+@pytest.mark.parametrize(
+    ("num_drafts", "overlap", "mixed", "graphs"),
+    [
+        (0, True, True, True),
+        (3, False, False, False),
+        (3, True, False, False),
+        (3, False, True, True),
+        (3, True, True, True),
+    ],
+)
+def test_drawn_tokens_are_those_of_each_request_alone(drawn_alone, num_drafts, overlap, mixed, graphs):
+    prompts, expected = drawn_alone
+    results = serve_sampled(
+        prompts, num_drafts=num_drafts, overlap=overlap, mixed=mixed, graphs=graphs, max_requests=4, chunk_tokens=48
+    )
+    assert [result.tokens for result in results] == expected
+    asked = [index for index, result in enumerate(results) if result.logprobs]
+    assert asked == [2] and len(results[2].logprobs) == 20
+
+
+def test_simulated_accept_lengths_have_the_mean_that_was_asked_for():
+    results = serve(random_prompts([9, 40]), num_drafts=3, simulate_accept_len=2.5, max_new_tokens=120)
+    gained = [count for result in results for count in result.accept_lens]
+    assert sum(gained) / len(gained) == pytest.approx(2.5, abs=0.15)

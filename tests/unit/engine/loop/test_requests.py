@@ -8,10 +8,10 @@ from dsv4_engine.engine import Engine
 from dsv4_engine.errors import EngineError
 from dsv4_engine.options import EngineOptions
 from dsv4_engine.parallel.group import TensorParallelGroup
-from dsv4_engine.plan import StepOutcome
+from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.request import FinishReason, Request, require_servable
-from dsv4_engine.scheduler import Scheduler
 from engine_batches import GOLDEN
+from fake_loop import FakeLoop
 from serving import make_engine, random_prompts
 
 
@@ -64,7 +64,10 @@ def test_options_that_cannot_be_met_are_refused_in_a_sentence(options, named):
 @pytest.mark.parametrize("size", [3, 8, 16])
 def test_ranks_that_do_not_divide_the_model_are_told_which_numbers_do(size):
     with pytest.raises(EngineError, match=f"over {size} ranks") as caught:
-        Engine(EngineOptions(model=str(GOLDEN)), group=TensorParallelGroup(rank=0, size=size))
+        Engine(
+            EngineOptions(model=str(GOLDEN)),
+            groups=ParallelGroups.tensor_parallel(TensorParallelGroup(rank=0, size=size)),
+        )
     assert caught.value.hint is not None and caught.value.hint.endswith("1, 2, 4")
 
 
@@ -94,21 +97,15 @@ def test_a_result_can_be_read_while_the_request_runs():
     assert engine.result(request).finish_reason is FinishReason.LENGTH and not engine.has_work
 
 
-def new_request(number: int, length: int) -> Request:
-    return Request(id=number, prompt=tuple(range(length)), max_output=5, stop_ids=frozenset())
-
-
 def test_chunks_of_several_prompts_share_a_step_and_the_budget():
-    scheduler = Scheduler(max_requests=3, chunk_tokens=10)
-    for number, length in enumerate((7, 6, 4, 2)):
-        scheduler.add(new_request(number, length))
+    loop = FakeLoop(max_requests=3, chunk_tokens=10, num_pages=40)
+    for length in (7, 6, 4, 2):
+        loop.add(range(length), 5)
     planned = []
-    while (plan := scheduler.plan()).chunks:
+    while (plan := loop.step()[0].plan).chunks:
         planned.append([(chunk.request.id, chunk.start, chunk.length) for chunk in plan.chunks])
-        tokens = tuple((9,) if chunk.completes else () for chunk in plan.chunks)
-        scheduler.commit(plan, StepOutcome(tokens=tokens))
     assert planned == [[(0, 0, 7), (1, 0, 3)], [(1, 3, 3), (2, 0, 4)]]
-    assert plan.running and [request.id for request in plan.requests] == [0, 1, 2]
+    assert [request.id for request in plan.requests] == [0, 1, 2]
 
 
 def test_what_follows_a_stop_token_never_existed():

@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 
-from dsv4_engine.attention.metadata import WindowMeta
-from dsv4_engine.attention.reference import EntryKeys, attend, row_blocks
 from dsv4_engine.checkpoint.configs import tiny_config
 from dsv4_engine.checkpoint.layout import Split
 from dsv4_engine.checkpoint.load import load_checkpoint
@@ -23,7 +21,10 @@ from dsv4_engine.model.rope import inverse_frequencies, rotate, rotation
 from dsv4_engine.model.trace import ignore
 from dsv4_engine.model.vocabulary import Vocabulary
 from dsv4_engine.model.weights import WeightReader
+from dsv4_engine.parallel.experts import ExpertGroup
 from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
+from dsv4_engine.parallel.place import ParallelSizes, Place
 from engine_batches import CPU, GOLDEN, golden_runner, make_batch, make_runner, random_ids, worst
 
 
@@ -78,9 +79,7 @@ def test_yarn_keeps_fast_pairs_and_stretches_slow_ones():
 
 def test_yarn_ramp_of_no_width_is_a_step():
     yarn = YarnScaling(factor=4, original_max_position_embeddings=8, beta_fast=3, beta_slow=2)
-    assert torch.allclose(
-        inverse_frequencies(8, 10000.0, yarn)[1:] * 4, inverse_frequencies(8, 10000.0, None)[1:]
-    )
+    assert torch.allclose(inverse_frequencies(8, 10000.0, yarn)[1:] * 4, inverse_frequencies(8, 10000.0, None)[1:])
 
 
 def test_swiglu_limits_the_gate_above_only():
@@ -93,7 +92,7 @@ def test_swiglu_limits_the_gate_above_only():
 def experts(layer: int) -> tuple[MixtureOfExperts, torch.Tensor, torch.Tensor]:
     config, weights = load_checkpoint(GOLDEN)
     reader = WeightReader(weights, device=CPU, dtype=torch.float32).below(f"layers.{layer}.ffn")
-    group = TensorParallelGroup.single()
+    group = ParallelGroups.single().experts
     return MixtureOfExperts(config, reader, by_token=layer == 0, group=group), normal(70, 128), random_ids(70, seed=1)
 
 
@@ -125,61 +124,16 @@ def test_hash_layers_look_at_the_token_only():
     assert torch.equal(chosen, again) and len(chosen.unique(dim=0)) > 1
 
 
-def window_of(rows: int, width: int) -> WindowMeta:
-    position = torch.arange(rows)[:, None] + torch.arange(1 - width, 1)
-    zero = torch.zeros_like(position)
-    return WindowMeta(
-        in_chunk=position >= 0,
-        flat_index=position.clamp(min=0),
-        ring_index=zero,
-        valid=position >= 0,
-        write_index=zero[:, 0],
-    )
-
-
-def test_a_sink_takes_weight_and_gives_nothing():
-    query, keys, pool = normal(6, 3, 8), normal(6, 8, seed=1), torch.full((1, 8), float("nan"))
-    outputs = [
-        attend(query, keys, pool, window_of(6, 4), None, sink=torch.full((3,), sink), scale=0.3)
-        for sink in (-math.inf, 50.0)
-    ]
-    assert worst(outputs[0][0], keys[0].expand(3, 8)) < 1e-6
-    assert outputs[1].abs().max() < 1e-12
-
-
-def test_an_unchosen_entry_is_not_attended_whatever_it_holds():
-    query, keys, window = normal(5, 2, 8), normal(5, 8, seed=1), window_of(5, 3)
-    pool = torch.cat((normal(1, 8, seed=2), torch.full((1, 8), float("nan"))))
-    base, visible = torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.int64)
-    chosen = torch.tensor([[0, -1]]).expand(5, 2)
-    results = [
-        attend(
-            query, keys, pool, window,
-            EntryKeys(pool=pool, base=base, visible=visible, chosen=choice, max_entries=2),
-            sink=torch.zeros(2), scale=0.3,
-        )
-        for choice in (chosen, None)
-    ]  # fmt: skip
-    assert torch.isfinite(results[0]).all() and worst(*results) < 1e-6
-
-
-def test_row_blocks_cover_every_row_once_and_never_hold_nothing():
-    for rows, cost in ((1, 10**12), (7, 1 << 22), (300, 1), (5, 0)):
-        blocks = row_blocks(rows, cost)
-        assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
-        assert all(block.stop > block.start for block in blocks)
-
-
 def test_ties_at_zero_choose_the_same_entries_however_the_prompt_is_cut():
     config, weights = load_checkpoint(GOLDEN)
     weights = dict(weights) | {
         name: torch.zeros_like(weights[name]) for name in weights if name.endswith("indexer.weights_proj.weight")
     }
     runner, ids = make_runner(config, weights), random_ids(200, seed=2)
-    chosen = runner.trace_target(make_batch((0, 0, ids)))["L1.index_topk"]
+    chosen = runner.trace_target(make_batch((1, 0, ids)))["L1.index_topk"]
     assert torch.equal(chosen[-1], torch.arange(config.index_topk))
-    whole = runner.forward_target(make_batch((0, 0, ids))).logits
-    parts = [runner.forward_target(make_batch((1, at, ids[at : at + 40]))).logits for at in range(0, 200, 40)]
+    whole = runner.forward_target(make_batch((1, 0, ids))).logits
+    parts = [runner.forward_target(make_batch((2, at, ids[at : at + 40]))).logits for at in range(0, 200, 40)]
     assert worst(torch.cat(parts), whole) < 2e-5
 
 
@@ -187,18 +141,18 @@ def test_the_model_runs_in_bfloat16_with_float32_logits():
     config = tiny_config()
     runner = make_runner(config, tiny_weights(config), dtype=torch.bfloat16)
     ids = random_ids(140, config.vocab_size, seed=4)
-    wide = make_runner(config, tiny_weights(config)).forward_target(make_batch((0, 0, ids))).logits
-    output = runner.forward_target(make_batch((0, 0, ids)))
+    wide = make_runner(config, tiny_weights(config)).forward_target(make_batch((1, 0, ids))).logits
+    output = runner.forward_target(make_batch((1, 0, ids)))
     assert output.streams.dtype == torch.bfloat16 and output.logits.dtype == torch.float32
     assert (output.logits.argmax(1) == wide.argmax(1)).float().mean() > 0.8
-    mtp = runner.forward_mtp(make_batch((0, 0, ids)), output.streams)
+    mtp = runner.forward_mtp(make_batch((1, 0, ids)), output.streams)
     assert mtp.streams.dtype == torch.bfloat16 and torch.isfinite(mtp.logits).all()
 
 
 def test_a_trace_needs_a_whole_prompt():
     runner = golden_runner()
     with pytest.raises(AssertionError, match="whole prompt"):
-        runner.trace_target(make_batch((0, 3, random_ids(4, seed=0))))
+        runner.trace_target(make_batch((1, 3, random_ids(4, seed=0))))
 
 
 class UnsummedGroup(TensorParallelGroup):
@@ -208,16 +162,25 @@ class UnsummedGroup(TensorParallelGroup):
         return tensor
 
 
+def unsummed(rank: int, size: int) -> ExpertGroup:
+    """One expert-parallel rank, alone."""
+    return ExpertGroup(
+        place=Place(rank=rank, sizes=ParallelSizes(tp=size)),
+        world=UnsummedGroup(rank=rank, size=size),
+        peers=TensorParallelGroup.single(),
+    )
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_the_ranks_shares_add_up_even_where_a_rank_has_no_expert(size):
     config, weights = load_checkpoint(GOLDEN)
     reader = WeightReader(weights, device=CPU, dtype=torch.float32).below("layers.2.ffn")
     whole, x, ids = experts(2)
     shares = [
-        MixtureOfExperts(config, reader, by_token=False, group=UnsummedGroup(rank=rank, size=size))(x, ids, ignore)
+        MixtureOfExperts(config, reader, by_token=False, group=unsummed(rank, size))(x, ids, ignore)
         for rank in range(size)
     ]
-    without_routed = MixtureOfExperts(config, reader, by_token=False, group=UnsummedGroup(rank=8, size=9))
+    without_routed = MixtureOfExperts(config, reader, by_token=False, group=unsummed(8, 9))
     assert len(without_routed._local) == 0
     shared = without_routed(x, ids, ignore)
     assert worst(sum(share - shared for share in shares) + shared, whole(x, ids, ignore)) < 1e-5
@@ -238,7 +201,10 @@ def test_a_vocabulary_that_does_not_divide_is_padded_and_cut():
     assert config.vocab_size % size
     embedded, logits = [], []
     for rank in range(size):
-        local = {name: shard(tensor, Split.VOCABULARY, rank=rank, size=size) for name, tensor in full.items()}
+        local = {
+            name: shard(tensor, Split.VOCABULARY, Place(rank=rank, sizes=ParallelSizes(tp=size)))
+            for name, tensor in full.items()
+        }
         reader = WeightReader(local, device=CPU, dtype=torch.float32)
         vocabulary = Vocabulary(config, reader, PaddedGroup(rank=rank, size=size))
         embedded.append(vocabulary.embed(ids))

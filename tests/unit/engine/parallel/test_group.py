@@ -13,6 +13,7 @@ from torch import multiprocessing
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.errors import EngineError
 from dsv4_engine.parallel.group import TensorParallelGroup, close, init_process_group
+from dsv4_engine.parallel.groups import ParallelGroups
 from engine_batches import CPU, GOLDEN, make_batch, make_runner, random_ids, run_chunks, worst
 
 
@@ -48,7 +49,7 @@ def test_collectives_sum_and_join_in_rank_order():
 def generate(group: TensorParallelGroup) -> torch.Tensor:
     """Logits of a chunked prefill, a decode step, and an MTP pass over all of its rows."""
     config, weights = load_checkpoint(GOLDEN, tp_rank=group.rank, tp_size=group.size)
-    runner, ids = make_runner(config, weights, group=group), random_ids(150, seed=3)
+    runner, ids = make_runner(config, weights, groups=ParallelGroups.tensor_parallel(group)), random_ids(150, seed=3)
     logits = run_chunks(runner, ids, [140, 1, 9])
     output = runner.forward_target(make_batch((1, 0, ids)))
     mtp = runner.forward_mtp(make_batch((1, 0, ids.roll(-1))), output.streams)

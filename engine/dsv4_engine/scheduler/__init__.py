@@ -1,0 +1,1 @@
+"""What each step computes, and who holds which part of the caches."""
