@@ -62,7 +62,9 @@ def test_it_serves_is_profiled_and_ends(place: Path) -> None:
         assert info["tp_size"] == 1 and info["speculative_num_draft_tokens"] == 4 and info["engine"]["num_drafts"] == 3
         assert info["served_model_name"] == "dsv4-tiny" and "torch" in info["versions"]
         with Busy(server.url):
-            started = httpx.post(server.url + "/start_profile", json={"num_steps": 4}, timeout=60, trust_env=False)
+            started = httpx.post(
+                server.url + "/start_profile", json={"num_steps": 4, "with_stack": False}, timeout=60, trust_env=False
+            )
             assert started.json()["success"], started.text
             last = wait_for_last(server.url)
         assert last["outcome"] == "complete" and last["steps"] == 4 and last["ended_by"] == "max_steps"
@@ -79,7 +81,7 @@ def test_it_serves_is_profiled_and_ends(place: Path) -> None:
 
 def stop_when_idle(url: str) -> None:
     """The engine's thread is asleep, and still stops and saves."""
-    httpx.post(url + "/start_profile", timeout=60, trust_env=False)
+    httpx.post(url + "/start_profile", json={"with_stack": False}, timeout=60, trust_env=False)
     text = complete(url).json()["choices"][0]["text"]
     stopped = httpx.post(url + "/stop_profile", timeout=60, trust_env=False).json()
     assert stopped["success"] and stopped["result"]["steps"] > 3
@@ -88,7 +90,7 @@ def stop_when_idle(url: str) -> None:
 
 def end_while_it_records(server: ServeChild) -> None:
     """What runs hears of the end, and what was recorded is saved."""
-    httpx.post(server.url + "/start_profile", timeout=60, trust_env=False)
+    httpx.post(server.url + "/start_profile", json={"with_stack": False}, timeout=60, trust_env=False)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(complete, server.url, max_tokens=3000)
         until = time.monotonic() + 60

@@ -25,6 +25,7 @@ from dsv4prof.target.server.spec import ServeSpec
 from dsv4prof.target.worker import die_with
 
 _END_S = 10.0
+_FAILED = 3
 
 
 class OtherRanks:
@@ -87,7 +88,13 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     spec = msgspec.json.decode(chosen.spec, type=ServeSpec)
-    follow_rank_zero(spec, chosen.rank, chosen.init_method)
+    from dsv4_engine.errors import EngineError
+
+    try:
+        follow_rank_zero(spec, chosen.rank, chosen.init_method)
+    except EngineError as error:
+        print(f"rank {chosen.rank}: {error.message}", file=sys.stderr)
+        return _FAILED
     return 0
 
 

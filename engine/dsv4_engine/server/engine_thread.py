@@ -69,8 +69,9 @@ class EngineThread:
         return len(self._outstanding)
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
-        """Load the engine, before there is an event loop. Raises what `make_engine` raises, and what `check` does, which
-        is called now and then meanwhile.
+        """Load the engine, before there is an event loop; `check` is called now and then meanwhile.
+
+        Raises what either of them raises.
         """
         self._thread.start()
         while True:
