@@ -25,17 +25,17 @@ _COLUMNS = [
 CPU_REASON = "no graph runner on this device"
 
 
-def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = None) -> Analysis:
+def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = None, asked: bool = False) -> Analysis:
     """Captured and eager counts by phase. `reasons` gives the graph gate's words by phase name, from the session.
 
-    Without device records and without any captured phase nobody meant to capture, so that is only stated; else an
-    eager phase is a finding.
+    `asked`: whether graphs were asked for. If not, without device records and any captured phase, that nothing was
+    captured is only stated; else an eager phase is a finding.
     """
     counts = _counts(index)
     if not counts:
         return Analysis()
     reasons = reasons or {}
-    wanted = index.has_gpu or any(tally[True] for tally in counts.values())
+    wanted = asked or index.has_gpu or any(tally[True] for tally in counts.values())
     if not wanted:
         words = sorted({reasons[phase.value] for phase in counts if phase.value in reasons}) or [CPU_REASON]
         return Analysis(notes=[f"graphs: none captured ({'; '.join(words)})"])

@@ -44,8 +44,7 @@ def analyze(
     window: str | None = None,
     fail_on: str = "never",
 ) -> Report:
-    """Findings and tables of a session (of one `window` of it), a merged trace or rank files; exit status by `fail_on`.
-    """
+    """Findings and tables of a session (or one `window` of it), a merged trace or rank files; status by `fail_on`."""
     source = resolve(inputs, sessions_dir, window=window)
     gathered = gather(source)
     insight = explain(gathered.trace, source.session)
@@ -81,7 +80,11 @@ def explain(trace: MergedTrace, session: Session | None) -> Insight:
     parts = [
         analyze_phases(index),
         analyze_mtp(index),
-        analyze_graphs(index, reasons={phase: gate["reason"] for phase, gate in gates.items()}),
+        analyze_graphs(
+            index,
+            reasons={phase: gate["reason"] for phase, gate in gates.items()},
+            asked=any(record.facts.get("graphs_asked") is True for record in (session.ranks if session else [])),
+        ),
         analyze_quality(index),
     ]
     reads = join_call_sites(host_reads(index), _call_sites(session))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
         sections=insight.sections,
         metrics=[*insight.metrics, *_throughput(session)],
         findings=findings,
-        notes=[*_limit_notes(session), *insight.notes],
+        notes=[*_limit_notes(session), *insight.notes, *engine_notes(session.workload)],
         verdict=judged,
         next_command=_next(session, findings),
         data={
@@ -105,10 +105,27 @@ def _served(folder: Path, session: Session) -> Report:
             )
         ],
         metrics=_throughput(session, with_acceptance=True),
+        notes=engine_notes(work),
         verdict=Verdict(exit_code=0, summary="served"),
         next_command="dsv4prof run --profile",
         data={**_run_facts(folder, session), "accept_length": work.get("accept_length")},
     )
+
+
+def engine_notes(facts: Mapping[str, Any]) -> list[str]:
+    """What a reader of the figures has to know of the engine: caches, memory of graphs, text that means nothing."""
+    notes = []
+    if caches := facts.get("caches"):
+        notes.append(
+            f"caches a rank: {caches['bytes'] / 1e6:,.1f} MB for {plural(caches['requests'], 'request')}, "
+            f"{caches['pages']:,} pages of {caches['page_size']:,} tokens, {caches['tails']:,} tails"
+        )
+    if graphs := facts.get("graph_memory"):
+        size = sum(graph["bytes"] for graph in graphs)
+        notes.append(f"graphs a rank: {plural(len(graphs), 'graph')}, {size / 1e6:,.1f} MB")
+    if mean := facts.get("simulate_accept_len"):
+        notes.append(f"accept lengths were simulated, {mean:g} on average: the text that was served means nothing")
+    return notes
 
 
 def _provenance(session: Session) -> Provenance:

@@ -6,6 +6,7 @@ The leader that starts ranks stays without torch: what it can refuse it refuses 
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ def serve_rank(
         engine = Engine(options, hooks=hooks, groups=groups)
         mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
         workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
-        serving = RankServing(workload, hooks, sink, facts=_facts(spec, engine), progress=progress)
+        serving = RankServing(workload, hooks, sink, facts=partial(engine_facts, spec, engine), progress=progress)
         done = serving.run(spec.plan if spec.profile else None)
     except EngineError as error:
         # A rank that cannot join has lost another one, whose own error says why.
@@ -196,17 +197,38 @@ def device_of(spec: RunSpec, me: RankCoordinates) -> str:
     return spec.torch_device if spec.device == "cpu" else f"{spec.torch_device}:{number}"
 
 
-def _facts(spec: RunSpec, engine: Any) -> dict[str, Any]:
-    """What the engine made of the request, for the manifest."""
-    from dsv4_engine.engine import BACKEND
-
-    config = engine.config
+def engine_facts(spec: RunSpec, engine: Any) -> dict[str, Any]:
+    """What the engine made of the request, and of its graphs so far, for the manifest."""
+    config, graphs = engine.config, engine.worker.graph_stats()
     return {
         "model": spec.model,
         "model_description": (
             f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
             f"{config.n_routed_experts} experts, vocabulary {config.vocab_size}"
         ),
-        "backend": BACKEND,
+        "backend": engine.options.backend,
         "context_len": engine.context_len,
+        "overlap": engine.options.overlaps,
+        "graphs_asked": spec.device != "cpu" if spec.graphs is None else spec.graphs,
+        "graph_memory": [
+            {"phase": graph.phase.value, "requests": graph.requests, "bytes": graph.num_bytes}
+            for graph in graphs.graphs
+        ],
+        "simulate_accept_len": spec.simulate_accept_len,
+        "caches": cache_facts(engine),
+    }
+
+
+def cache_facts(engine: Any) -> dict[str, Any]:
+    """What the caches of one rank hold and take, in bytes."""
+    plan = engine.runner.cache_plan
+    layout = plan.layout
+    return {
+        "requests": layout.num_slots - 1,
+        "pages": layout.num_pages - 1,
+        "page_size": layout.page_size,
+        "tokens": (layout.num_pages - 1) * layout.page_size,
+        "tails": max(layout.num_tails - 1, 0),
+        "bytes": plan.num_bytes,
+        "pools": {pool.name: pool.bytes for pool in plan.pools},
     }

@@ -29,10 +29,19 @@ Progress = Callable[[str], None]
 
 
 class RankServing:
-    """The passes of one rank. Whatever ends it early, the rank's record says so and keeps what was recorded."""
+    """The passes of one rank. Whatever ends it early, the rank's record says so and keeps what was recorded.
+
+    `facts` gives what the engine says of itself, each time that it is asked.
+    """
 
     def __init__(
-        self, workload: Workload, hooks: ProfilingHooks, sink: RankSink, *, facts: dict[str, Any], progress: Progress
+        self,
+        workload: Workload,
+        hooks: ProfilingHooks,
+        sink: RankSink,
+        *,
+        facts: Callable[[], dict[str, Any]],
+        progress: Progress,
     ) -> None:
         self._workload = workload
         self._hooks = hooks
@@ -132,7 +141,7 @@ class RankServing:
 
     def _all_facts(self) -> dict[str, Any]:
         served = self._timed.facts() if self._timed is not None else {}
-        return {**self._facts, **served, "gates": self._hooks.gates()}
+        return {**self._facts(), **served, "gates": self._hooks.gates()}
 
     def _settle(self, reason: str) -> None:
         """The record of a rank that ended early: incomplete with what it has, or with nothing to show."""

@@ -16,14 +16,17 @@ _POISON = 1 << 30
 
 
 class CpuGraph:
-    """`function` bound to a copy of `example`. With `poison` all input buffers are overwritten before each copy."""
+    """`function` bound to a copy of `example`. With `poison` all buffers are overwritten before each replay.
 
-    num_bytes = 0
+    num_bytes: of its input and output buffers; what the function allocates while it runs is freed again on a CPU.
+    """
 
     def __init__(self, function: Callable[[Any], Any], example: Any, *, poison: bool) -> None:
         self._function, self._poison = function, poison
         self._inputs = tree.clone(example)
         self._outputs = tree.clone(function(self._inputs))
+        held = (*tree.tensors(self._inputs).values(), *tree.tensors(self._outputs).values())
+        self.num_bytes = sum(tensor.nbytes for tensor in held)
 
     def replay(self, inputs: Any) -> Any:
         if self._poison:
