@@ -123,6 +123,10 @@ def engine_notes(facts: Mapping[str, Any]) -> list[str]:
     if graphs := facts.get("graph_memory"):
         size = sum(graph["bytes"] for graph in graphs)
         notes.append(f"graphs a rank: {plural(len(graphs), 'graph')}, {size / 1e6:,.1f} MB")
+    for reason, times in (facts.get("plan_fallbacks") or {}).items():
+        notes.append(
+            f"compress plans were made on the device {times:,} times although the host was to make them: {reason}"
+        )
     if mean := facts.get("simulate_accept_len"):
         notes.append(f"accept lengths were simulated, {mean:g} on average: the text that was served means nothing")
     return notes

@@ -76,6 +76,7 @@ def attach(
     }
     chosen = choose(NAMES, given, show=show_settings)
     from dsv4prof.api.attaching import attach as profile_server
+    from dsv4prof.recorder.wording import recorded_command
     from dsv4prof.target.remote.spec import AttachSpec
 
     here, there = _folders(output_dir)
@@ -98,7 +99,7 @@ def attach(
         name=chosen["name"],
         api_key=sys.stdin.readline().strip() if api_key == "-" else api_key,
         settings=chosen.with_sources(),
-        command=_without_key(sys.argv),
+        command=recorded_command(sys.argv),
     )
     report = profile_server(spec, fail_on=chosen["fail_on"], progress=console.note)
     return console.emit(report, chosen["format"])
@@ -142,14 +143,3 @@ def _folders(given: str | None) -> tuple[Path | None, str | None]:
     if not here.strip() or (colon and not there.strip()):
         raise UsageError(f"--output-dir: {given!r} leaves out a folder", hint="--output-dir DIR or HERE:THERE")
     return Path(here).absolute(), there or None
-
-
-def _without_key(command: list[str]) -> list[str]:
-    """The manifest keeps the command; a key is nobody's business there."""
-    words = list(command)
-    for place, word in enumerate(words):
-        if word.startswith("--api-key="):
-            words[place] = "--api-key=..."
-        elif word == "--api-key" and place + 1 < len(words):
-            words[place + 1] = "..."
-    return words

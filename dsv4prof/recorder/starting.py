@@ -18,7 +18,7 @@ from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sessions import create_session, join_session
 from dsv4prof.recorder.sink import RankSink
 from dsv4prof.recorder.status import FORKED, ControlledSession
-from dsv4prof.recorder.wording import writable
+from dsv4prof.recorder.wording import recorded_command
 
 _LONGEST_NAME = 200
 
@@ -47,7 +47,7 @@ def new_session(plan: RecordPlan, me: RankCoordinates, root: Path, name: str) ->
         root,
         name=require_name(name),
         world_size=me.world_size or 1,
-        command=[writable(word) for word in sys.argv],
+        command=recorded_command(sys.argv),
         plan=msgspec.to_builtins(plan),
     )
 
@@ -104,7 +104,7 @@ class Starter:
             return join_session(
                 Path(joined).absolute(),
                 world_size=self._me.world_size or 1,
-                command=[writable(word) for word in sys.argv],
+                command=recorded_command(sys.argv),
                 plan=msgspec.to_builtins(plan),
             )
         home = Path(root).absolute() if root is not None else self._root

@@ -6,11 +6,14 @@ says how a recording ended.
 
 from __future__ import annotations
 
+import re
 import traceback
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 
 _LONGEST = 2000
+_KEY = re.compile(r"--[a-z-]*api[-_]key")
 
 
 def warn(message: str) -> None:
@@ -31,3 +34,18 @@ def writable(text: str) -> str:
         return plain
     half = _LONGEST // 2
     return f"{plain[:half]} [...] {plain[-half:]}"
+
+
+def recorded_command(words: Iterable[str]) -> list[str]:
+    """A command line as a record may keep it: writable, and without the keys of servers, which are nobody's business.
+
+    Of this package's own options and of SGLang's, such as --admin-api-key.
+    """
+    told: list[str] = []
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if told and _KEY.fullmatch(told[-1]):
+            told.append("...")
+        else:
+            told.append(f"{name}=..." if equals and _KEY.fullmatch(name) else writable(word))
+    return told

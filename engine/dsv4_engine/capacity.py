@@ -11,12 +11,17 @@ from dsv4_engine.cache.budget import fit_shape, fraction_of_memory
 from dsv4_engine.cache.layout import CacheLayout, CacheShape
 from dsv4_engine.config import SLIDING, ModelConfig
 from dsv4_engine.options import PAGES_PER_TAIL, EngineOptions
+from dsv4_engine.parallel.groups import ParallelGroups
 
 
 def cache_shape(
-    options: EngineOptions, config: ModelConfig, weights: Mapping[str, torch.Tensor], device: torch.device
+    options: EngineOptions,
+    config: ModelConfig,
+    weights: Mapping[str, torch.Tensor],
+    device: torch.device,
+    groups: ParallelGroups,
 ) -> CacheShape:
-    """The caches' shape for one rank; EngineError where not even one request would fit."""
+    """The caches' shape for every rank; EngineError where not even one request would fit."""
     shape = CacheShape(
         max_requests=options.max_requests,
         context_len=options.resolve_context_len(config),
@@ -24,7 +29,7 @@ def cache_shape(
         page_size=options.page_size,
         num_pages=options.num_pages,
     )
-    budget = _budget(options, weights, device)
+    budget = _budget(options, weights, device, groups)
     if budget is None:
         pages = CacheLayout.plan(config, shape).num_pages - 1
         return replace(shape, num_tails=options.tails_for(pages))
@@ -43,10 +48,16 @@ def cache_shape(
     )
 
 
-def _budget(options: EngineOptions, weights: Mapping[str, torch.Tensor], device: torch.device) -> int | None:
-    """Bytes for the caches of this rank. A share of memory is of all that is free before the weights are there."""
+def _budget(
+    options: EngineOptions, weights: Mapping[str, torch.Tensor], device: torch.device, groups: ParallelGroups
+) -> int | None:
+    """Bytes for the caches of a rank. A share of memory is of all that is free before the weights are there.
+
+    Ranks schedule alike only with as many pages, so what the poorest of them has counts for all.
+    """
     if options.cache_bytes is not None:
         return options.cache_bytes
     if options.mem_fraction is None:
         return None
-    return fraction_of_memory(options.mem_fraction, device) - sum(tensor.nbytes for tensor in weights.values())
+    own = fraction_of_memory(options.mem_fraction, device) - sum(tensor.nbytes for tensor in weights.values())
+    return min(budget for (budget,) in groups.exchange(own))

@@ -71,13 +71,16 @@ class Engine:
     ) -> None:
         """Load the model and allocate its caches; EngineError on anything wrong with options or checkpoint."""
         groups = groups or ParallelGroups.single()
+        if options.mixed and groups.place.sizes.dp > 1:
+            raise EngineError("replicas that share experts do not mix prompts and decoding", hint="leave mixed off")
         device, dtype = options.torch_device(), options.torch_dtype
         config, weights = load_checkpoint(options.model, place=groups.place, dtype=dtype)
         options.require_mtp(config)
-        shape = cache_shape(options, config, weights, device)
+        shape = cache_shape(options, config, weights, device, groups)
         hooks = hooks or NullHooks()
         self.config = config
         self.options = options
+        self._place = groups.place
         self.context_len = shape.context_len
         self.runner = ModelRunner(
             config,
@@ -150,7 +153,7 @@ class Engine:
             max_output=min(max_new_tokens, self.context_len - len(prompt)),
             stop_ids=frozenset((*ends, *stop_ids)),
             sampling=sampling,
-            seed=drawn_seed(self.options.seed, self._next_id) if sampling.seed is None else sampling.seed,
+            seed=self._drawn_seed() if sampling.seed is None else sampling.seed,
             priority=priority,
         )
         self._scheduler.add(request)
@@ -192,6 +195,10 @@ class Engine:
         by the first call two."""
         return _result(*self._loop.step())
 
+    def _drawn_seed(self) -> int:
+        """For the next request: equal on all ranks of a replica, and no other replica draws it."""
+        return drawn_seed(self.options.seed, self._next_id * self._place.sizes.dp + self._place.dp_rank)
+
     def _request(self, request_id: int) -> Request:
         request = self._requests.get(request_id)
         if request is None:
@@ -217,6 +224,7 @@ def _worker_settings(options: EngineOptions, sizes: ParallelSizes) -> WorkerSett
         draft_extend_graph=options.draft_extend_graph,
         capture_at_start=options.capture_at_start,
         simulate_accept_len=options.simulate_accept_len,
+        with_peers=sizes.world > 1,
         shared_experts=sizes.dp > 1,
     )
 

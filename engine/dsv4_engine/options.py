@@ -87,8 +87,7 @@ class EngineOptions:
         for name in ("overlap", "graphs"):
             if getattr(self, name) not in ("auto", True, False):
                 raise EngineError(f"{name} is {getattr(self, name)!r}", hint="choose auto, True or False")
-        for fault in self.faults:
-            _require_choice("fault", fault, FAULTS)
+        self._check_faults()
         if not 0 <= self.num_drafts <= MAX_DRAFTS:
             raise EngineError(f"num_drafts is {self.num_drafts}", hint=f"choose 0 (plain decoding) to {MAX_DRAFTS}")
         for name, least in _LEAST.items():
@@ -97,6 +96,14 @@ class EngineOptions:
                 raise EngineError(f"{name} is {value}", hint=f"choose at least {least}")
         self._check_budget()
         self._check_accept_len()
+
+    def _check_faults(self) -> None:
+        for fault in self.faults:
+            _require_choice("fault", fault, FAULTS)
+        if "freed_staging" in self.faults and self.plan_on != "host":
+            raise EngineError("fault freed_staging finds no compress plan in staging", hint="set plan_on to host")
+        if "padded_output_size" in self.faults and not self.exact_num_tokens:
+            raise EngineError("fault padded_output_size finds no output_size to pad", hint="set exact_num_tokens")
 
     def _check_budget(self) -> None:
         given = [n for n in ("num_pages", "cache_bytes", "mem_fraction") if getattr(self, n) is not None]

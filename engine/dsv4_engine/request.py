@@ -9,6 +9,8 @@ from enum import Enum
 from dsv4_engine.errors import EngineError
 
 MAX_LOGPROBS = 20
+# Less sharpens nothing further, and logits that are divided by 1e-310 are infinities. SGLang draws the same line.
+_LEAST_TEMPERATURE = 1e-6
 _RANGES = (
     ("temperature", 0, 100),
     ("top_k", 0, 1 << 30),
@@ -16,7 +18,7 @@ _RANGES = (
     ("min_p", 0, 1),
     ("frequency_penalty", -2, 2),
     ("presence_penalty", -2, 2),
-    ("repetition_penalty", 0, 10),
+    ("repetition_penalty", 0.01, 10),
 )
 
 
@@ -32,11 +34,11 @@ class FinishReason(str, Enum):
 class SamplingParams:
     """How a request's tokens are chosen; the defaults are greedy.
 
-    temperature: 0 takes the most likely token. top_k: 0 keeps all. top_p, min_p: nucleus, and least share of the most
-    likely token's probability. frequency_, presence_penalty: subtracted from the logits of tokens produced, a count
-    and once; repetition_penalty: divides (multiplies, where negative) the logits of tokens seen, prompt included.
-    seed: equal seeds give equal tokens in any batch; None draws one. logprobs: None for none, else how many of the
-    most likely tokens are told beside the chosen one. EngineError on a value out of range.
+    temperature: 0, or less than 1e-6, takes the most likely token. top_k: 0 keeps all. top_p, min_p: nucleus, and least
+    share of the most likely token's probability. frequency_, presence_penalty: subtracted from the logits of tokens
+    produced, a count and once; repetition_penalty: divides (multiplies, where negative) the logits of tokens seen,
+    prompt included. seed: equal seeds give equal tokens in any batch; None draws one. logprobs: None for none, else how
+    many of the most likely tokens are told beside the chosen one. EngineError on a value out of range.
     """
 
     temperature: float = 0.0
@@ -56,14 +58,12 @@ class SamplingParams:
                 raise EngineError(f"{name} is {value}", hint=f"choose {low:g} to {high:g}")
         if self.top_p == 0:
             raise EngineError("top_p is 0", hint="choose more than 0; temperature 0 is greedy")
-        if self.repetition_penalty == 0:
-            raise EngineError("repetition_penalty is 0", hint="choose more than 0; 1 changes nothing")
         if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
             raise EngineError(f"logprobs is {self.logprobs}", hint=f"choose 0 to {MAX_LOGPROBS}")
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature < _LEAST_TEMPERATURE or self.top_k == 1
 
     @property
     def penalised(self) -> bool:

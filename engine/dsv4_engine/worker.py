@@ -46,8 +46,8 @@ class WorkerSettings:
     graphs: "auto" (on for GPUs), True or False. draft_extend_graph: whether draft-extend may be captured.
     capture_at_start: capture all graphs at once instead of each on first use. poison_graphs: a CPU's graphs overwrite
     their buffers before each replay, for tests. simulate_accept_len: mean tokens gained by a verify whatever the drafts
-    are, for benchmarks; the text is meaningless then. shared_experts: data-parallel replicas share experts, so that
-    every plan names its peers' load.
+    are, for benchmarks; the text is meaningless then. with_peers: other ranks compute the same steps, and all must
+    take the same graphs. shared_experts: data-parallel replicas share experts: every plan names its peers' load.
     """
 
     num_drafts: int
@@ -58,6 +58,7 @@ class WorkerSettings:
     capture_at_start: bool = False
     poison_graphs: bool = False
     simulate_accept_len: float | None = None
+    with_peers: bool = False
     shared_experts: bool = False
 
     def __post_init__(self) -> None:
@@ -119,7 +120,10 @@ class Worker:
             host_reads=model.reads_on_host,
         )
         self._graphs = GraphDispatch(
-            facts, _maker(device, poison=settings.poison_graphs), programs, with_peers=settings.shared_experts
+            facts,
+            _maker(device, poison=settings.poison_graphs),
+            programs,
+            with_peers=settings.with_peers or settings.shared_experts,
         )
         self.drafter: Drafter = MtpDrafter(
             program=DraftProgram(holder=self, capture=self._capture, num_drafts=settings.num_drafts),

@@ -125,8 +125,8 @@ def test_files_that_are_no_trace(tmp_path: Path, content: bytes) -> None:
 
 def start(tmp_path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "dsv4prof", "run", "--profile", "--tp", "2", "--requests", "16",
-         "--max-new-tokens", "96", "--steps", "4000", "--format", "json"],
+        [sys.executable, "-m", "dsv4prof", "run", "--profile", "--tp", "2", "--requests", "4",
+         "--max-new-tokens", "16", "--steps", "4000", "--format", "json"],
         cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip

@@ -156,7 +156,7 @@ def test_of_two_stops_at_once_one_wins_and_the_trace_is_written_once(tmp_path: P
 worker = Worker()
 for _ in range(5):
     ask("/start_profile", with_stack=False)
-    until_recording(); time.sleep(0.1)
+    until_recording(); time.sleep(0.03)
     gate, answers = threading.Barrier(4), []
     def stop():
         gate.wait(); answers.append(ask("/stop_profile"))
@@ -353,12 +353,12 @@ listen(manager)
 manager.warm_up()
 for _ in range(10): manager.step(); work(5)
 {trigger}
-end = time.time() + 0.5
-while time.time() < end: manager.step(); work(50)
+while manager.status().state != "recording": manager.step(); work(5)
+for _ in range(5): manager.step(); work(50)
 print(time.time(), flush=True)
 {ending}
 """
-    code, out, err = run_child(tmp_path, CONTROL + body)
+    code, out, err = run_child(tmp_path, CONTROL + body, thawed=True)
     left = time.time() - float(out)
     assert code == status, err
     assert left < EXIT_BUDGET_S
@@ -412,11 +412,11 @@ def loop():
         serve()
 threading.Thread(target=loop, daemon=True).start()
 ask("/start_profile", with_stack=False)
-until_recording(); time.sleep(0.5)
+until_recording(); time.sleep(0.1)
 print(time.time(), flush=True)
 {ending}
 """
-    code, out, err = run_child(tmp_path, CONTROL + body)
+    code, out, err = run_child(tmp_path, CONTROL + body, thawed=True)
     # Where another thread works, SIGTERM ends the process as it would have without us, the trace saved first.
     assert code == (status if status < 128 else -signal.SIGTERM), err
     assert time.time() - float(out) < EXIT_BUDGET_S

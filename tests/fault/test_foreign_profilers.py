@@ -21,13 +21,19 @@ def foreign(profiler, *moves):
 REFUSED = "LifetimeError another torch profiler cannot start while dsv4prof records"
 
 
-@pytest.mark.parametrize("moves", [("start", "stop"), ("start",), ("start", "stop", "start", "stop")])
-@pytest.mark.parametrize("kind", ["torch.profiler", "torch.autograd.profiler"])
+@pytest.mark.parametrize(
+    ("kind", "moves"),
+    [
+        ("torch.profiler", ("start", "stop")),
+        ("torch.profiler", ("start",)),
+        ("torch.profiler", ("start", "stop", "start", "stop")),
+        ("torch.autograd.profiler", ("__enter__",)),
+        ("torch.autograd.profiler", ("__enter__", "__enter__")),
+    ],
+)
 def test_a_foreign_profiler_in_the_block_is_refused_and_ours_is_saved(
-    tmp_path: Path, moves: tuple[str, ...], kind: str
+    tmp_path: Path, kind: str, moves: tuple[str, ...]
 ) -> None:
-    if kind == "torch.autograd.profiler":
-        moves = tuple(f"__{'enter' if move == 'start' else 'exit'}__" for move in moves if move == "start")
     body = f"""{FOREIGN}
 with record(PLAN, root=root):
     work()

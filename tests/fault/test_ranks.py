@@ -96,7 +96,8 @@ def gone_within(seconds: float, pids: list[int]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+# By default rank 1 is killed, and the run interrupted by Ctrl-C, in tests/e2e/test_bad_input.py.
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_rank_is_named_and_the_other_keeps_its_trace(leader: Leader, victim: int) -> None:
     began = time.monotonic()
     os.kill(leader.pid(victim), signal.SIGKILL)
@@ -126,7 +127,7 @@ def hidden_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob(".*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_interrupt_ends_all_ranks_after_the_same_step(leader: Leader, number: signal.Signals) -> None:
     pids = [leader.pid(0), leader.pid(1)]
     leader.process.send_signal(number)

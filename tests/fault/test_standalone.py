@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from dsv4prof.model.session import Session
+from dsv4prof.recorder.sessions import list_sessions
 from recorded_child import PREAMBLE, ROOT, assert_whole, finish, only_session, record_of, run_child, start
 
 
@@ -29,7 +31,7 @@ from recorded_child import PREAMBLE, ROOT, assert_whole, finish, only_session, r
 )
 def test_whatever_leaves_the_block_saves_first(tmp_path: Path, ending: str, status: int, reason: str) -> None:
     body = f"with record(PLAN, root=root) as recorder:\n    work(); recorder.step()\n    {ending}\n"
-    code, _, err = run_child(tmp_path, body)
+    code, _, err = run_child(tmp_path, body, thawed=True)
     assert code == status, err
     folder = only_session(tmp_path)
     assert_whole(folder)
@@ -50,7 +52,7 @@ def test_a_programs_own_steps_are_found_in_its_trace(tmp_path: Path) -> None:
 
 
 def test_an_exit_with_a_recorder_still_armed_saves_and_does_not_crash(tmp_path: Path) -> None:
-    code, _, err = run_child(tmp_path, "r = recorder(); r.arm(); work()\n")
+    code, _, err = run_child(tmp_path, "r = recorder(); r.arm(); work()\n", thawed=True)
     assert code == 0, err
     assert_whole(only_session(tmp_path))
     assert "exited while recording" in record_of(only_session(tmp_path))["reason"]
@@ -69,7 +71,7 @@ threading.Thread(target=serve, daemon=True).start()
 started.wait()
 time.sleep(0.2)
 """
-    code, _, err = run_child(tmp_path, body)
+    code, _, err = run_child(tmp_path, body, thawed=True)
     assert code == 0, err
     assert_whole(only_session(tmp_path))
 
@@ -120,7 +122,7 @@ kineto.KinetoBackend.prepare = keeping
 with record(PLAN, root=root):
     work()
 """
-    code, _, err = run_child(tmp_path, body)
+    code, _, err = run_child(tmp_path, body, thawed=True)
     assert code == 1
     assert "LifetimeError: the profiler is still alive after its release" in err
     assert "KEPT" in err
@@ -265,19 +267,43 @@ print((sizes[-1] - sizes[9]) >> 20, me.num_fds(), me.num_threads())
     assert len(list(tmp_path.iterdir())) == 30
 
 
-def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(PREAMBLE + ROOT + "for _ in range(2):\n    with record(PLAN, root=root): work()\n")
+TORCHRUN = """
+for _ in range(2):
+    with record(PLAN, root=root, name="whole"): work()
+try:
+    with record(RecordPlan(with_stack=True), root=root, name="fails"):
+        work(2000)
+        if os.environ["RANK"] == "1":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+except Dsv4profError:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
+    """Two ranks that record three times, the last time with a rank that cannot save: sessions, stderr, seconds."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    script = folder / "script.py"
+    script.write_text(PREAMBLE + ROOT + TORCHRUN)
+    began = time.monotonic()
     child = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(script), str(tmp_path / "sessions")],
+         str(script), str(folder / "sessions")],
         capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr
-    from dsv4prof.recorder.sessions import list_sessions
+    return folder / "sessions", child.stderr, time.monotonic() - began
 
-    assert list((tmp_path / "sessions").glob(".*")) == [], "the note that led the ranks together is gone"
-    sessions = list_sessions(tmp_path / "sessions")
+
+def named(root: Path, name: str) -> list[tuple[Path, Session]]:
+    return [(folder, session) for folder, session in list_sessions(root) if name in folder.name]
+
+
+def test_torchrun_ranks_share_one_session(torchrun: tuple[Path, str, float]) -> None:
+    root, _, _ = torchrun
+    assert list(root.glob(".*")) == [], "the note that led the ranks together is gone"
+    sessions = named(root, "whole")
     assert len(sessions) == 2, "one a recording, not one a rank"
     for folder, session in sessions:
         assert session.outcome.value == "complete"
@@ -285,30 +311,11 @@ def test_torchrun_ranks_share_one_session(tmp_path: Path) -> None:
         assert all((folder / str(rank.trace)).is_file() for rank in session.ranks)
 
 
-def test_a_rank_whose_export_fails_is_named_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    body = """
-try:
-    with record(RecordPlan(with_stack=True), root=root):
-        work(2000)
-        if os.environ["RANK"] == "1":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-except Dsv4profError:
-    pass
-"""
-    script = tmp_path / "script.py"
-    script.write_text(PREAMBLE + ROOT + body)
-    began = time.monotonic()
-    child = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(script), str(tmp_path / "sessions")],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-    assert child.returncode == 0, child.stderr
-    assert time.monotonic() - began < 60
-    assert "rank 1 failed: " in child.stderr
-    assert "rank 0 saved" in child.stderr
-    from dsv4prof.recorder.sessions import list_sessions
-
-    ((folder, session),) = list_sessions(tmp_path / "sessions")
+def test_a_rank_whose_export_fails_is_named_and_nobody_waits_for_it(torchrun: tuple[Path, str, float]) -> None:
+    root, said, seconds = torchrun
+    assert seconds < 60
+    assert "rank 1 failed: " in said
+    assert "rank 0 saved" in said
+    ((folder, session),) = named(root, "fails")
     assert [rank.outcome.value for rank in session.ranks] == ["complete", "failed"]
     assert (folder / "rank0.trace.json.gz").exists()

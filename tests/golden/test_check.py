@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from dsv4_engine.check.__main__ import main
+from dsv4_engine.runner import ModelRunner
 from engine_batches import GOLDEN
 from golden_sets import Tensors, change, change_manifest, small_copy
+from remembered_forwards import remember_forwards
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +26,16 @@ def _one_thread():
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
-    """A copy that keeps few prompts, to be changed: check costs little, and every kind of quantity is still there."""
+def whole_folder(tmp_path) -> Path:
+    """A copy that keeps few prompts, to be changed; a check of it computes everything."""
     return small_copy(tmp_path / "set")
+
+
+@pytest.fixture
+def folder(whole_folder, monkeypatch) -> Path:
+    """The same, checked against what the engine gave to the tests before, wherever it is asked the same."""
+    remember_forwards(monkeypatch)
+    return whole_folder
 
 
 def lines_of(capsys) -> dict[str, str]:
@@ -54,11 +63,16 @@ def test_the_whole_golden_set_as_a_command():
     assert run.stdout.rstrip().endswith("all equal within their bounds")
 
 
-def test_a_smaller_set_is_compared_for_what_it_has(folder, capsys):
-    lines = verdict(folder, capsys, status=0)
+def test_a_smaller_set_is_compared_for_what_it_has(whole_folder, capsys, monkeypatch):
+    lines = verdict(whole_folder, capsys, status=0)
     assert lines["logits"].split()[1] == lines["mtp tokens"].split()[2] == "2"
     assert lines["accept lengths"].split()[2:4] == ["1", "equal"]
     assert all(line.endswith(" ok") for name, line in lines.items() if name != "verdict")
+
+    remember_forwards(monkeypatch)
+    assert verdict(whole_folder, capsys, status=0) == lines, "computed for whoever asks next"
+    monkeypatch.setattr(ModelRunner, "__init__", lambda *_, **__: pytest.fail("computed again"))
+    assert verdict(whole_folder, capsys, status=0) == lines
 
 
 def nudge(key: str, amount: float) -> Callable[[Tensors], None]:
@@ -228,8 +242,8 @@ def test_other_unusable_folders(folder, capsys):
     assert main([str(folder)]) == 2 and "golden.safetensors" in capsys.readouterr().err
 
 
-def test_two_ranks_give_the_same_answers(folder, capsys):
-    assert main([str(folder), "--tp", "2"]) == 0
+def test_two_ranks_give_the_same_answers(whole_folder, capsys):
+    assert main([str(whole_folder), "--tp", "2"]) == 0
     assert "all equal within their bounds" in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from dsv4_engine.check.__main__ import main
 from dsv4_engine.check.bounds import REFERENCE_MAGNITUDES, Bounds, close_call
 from engine_batches import GOLDEN
 from golden_sets import Tensors, change, small_copy
+from remembered_forwards import remember_forwards
 
 SCALE = 128.0
 """A power of two, by which a bfloat16 head can grow without rounding."""
@@ -62,8 +63,9 @@ def scale_logits(tensors: Tensors) -> Tensors:
 
 
 @pytest.fixture
-def scaled(tmp_path):
+def scaled(tmp_path, monkeypatch):
     """The committed model with a head, and so with logits, many times as large."""
+    remember_forwards(monkeypatch)
     folder = small_copy(tmp_path / "set")
     change(folder, "model", lambda t: t | {"head.weight": t["head.weight"] * SCALE})
     change(folder, "golden", scale_logits)
@@ -104,7 +106,9 @@ def test_the_margin_of_the_first_wrong_token_is_told_where_it_is_small():
     assert close_call(torch.tensor([0, 1, 0]), expected, logits[:2], 1e-4) == ""
 
 
-def test_a_wrong_token_stays_a_mismatch_however_close(tmp_path, capsys):
+def test_a_wrong_token_stays_a_mismatch_however_close(tmp_path, capsys, monkeypatch):
+    remember_forwards(monkeypatch)
+
     def swap(tensors):
         logits, best = tensors["p33.greedy_logits"][-1], int(tensors["p33.greedy"][-1])
         other = int(logits.topk(2).indices[1])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -20,6 +23,15 @@ Tensors = dict[str, torch.Tensor]
 
 def small_copy(folder: Path) -> Path:
     """A copy that keeps few prompts, to be changed: check costs little, and every kind of quantity is still there."""
+    shutil.copytree(_small_set(), folder)
+    return folder
+
+
+@cache
+def _small_set() -> Path:
+    made = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    folder = made / "set"
     shutil.copytree(GOLDEN, folder)
     change(folder, "golden", lambda t: {k: v for k, v in t.items() if k.split(".")[0] in ("p3", "p33")})
     quant = "quant/golden_weight_dequant_only"

@@ -34,6 +34,8 @@ def recorder():
     folder = create_session(root, name="t", world_size=1)
     return Recorder(PLAN, RankSink(folder, RankCoordinates(rank=0, world_size=1)), lambda: KinetoBackend(PLAN))
 """
+# torch's profiler imports it in its first recording, a second that each child would pay.
+_PROFILERS_OWN = "import torch._inductor.config\n"
 ROOT = "root = Path(sys.argv[1])\n"
 
 
@@ -44,14 +46,14 @@ def start(root: Path, body: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def run_child(root: Path, body: str) -> tuple[int, str, str]:
-    """Exit status and both streams of a program that is not talked to while it runs."""
-    return _warm().run(ROOT + body, str(root), timeout=60)
+def run_child(root: Path, body: str, *, thawed: bool = False) -> tuple[int, str, str]:
+    """Exit status and both streams of a program that is not talked to while it runs. thawed: see `warm_child`."""
+    return _warm().run(ROOT + body, str(root), timeout=60, thawed=thawed)
 
 
 @cache
 def _warm() -> WarmProcess:
-    return WarmProcess(PREAMBLE)
+    return WarmProcess(PREAMBLE + _PROFILERS_OWN)
 
 
 def finish(child: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import msgspec
@@ -14,6 +14,34 @@ from dsv4prof.target.bench.spec import BenchSpec
 from dsv4prof.target.remote.client import printable
 
 _DONE = "[DONE]"
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    """One event of a stream, as far as it is read. usage: so far where the server counts in every chunk."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decoder = msgspec.json.Decoder(_Chunk)
 
 
 class Served(msgspec.Struct, kw_only=True):
@@ -42,8 +70,9 @@ class BenchClient:
         """Never raises for what the server or the network does."""
         served = Served(began=time.perf_counter())
         try:
-            await self._stream(request, served)
-        except httpx.TimeoutException:
+            # httpx bounds each read: a server that says a word now and then would be waited for without end.
+            await asyncio.wait_for(self._stream(request, served), self._spec.timeout_s)
+        except (httpx.TimeoutException, asyncio.TimeoutError):
             served.error = f"no answer within {self._spec.timeout_s:g} s"
         except (httpx.HTTPError, httpx.StreamError) as error:
             served.error = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -60,14 +89,21 @@ class BenchClient:
             async for line in answer.aiter_lines():
                 if not line.startswith("data:") or (text := line[5:].strip()) == _DONE:
                     continue
-                chunk = json.loads(text)
-                if "error" in chunk:
+                try:
+                    chunk = _decoder.decode(text)
+                except (msgspec.DecodeError, RecursionError) as error:
+                    served.error = printable(f"an event of the stream makes no sense: {error}")
+                    return
+                if chunk.error is not None:
                     served.error = _said(text.encode())
                     return
-                usage = chunk.get("usage") or {}
-                if any(choice.get("text") or choice.get("finish_reason") for choice in chunk.get("choices") or ()):
+                usage = chunk.usage or _Usage()
+                if (told := usage.completion_tokens or 0) > request.output_len:
+                    served.error = f"the server counts {told} tokens, and {request.output_len} were asked for"
+                    return
+                total = told or counted + any(choice.text for choice in chunk.choices or ())
+                if chunk.choices and total > counted:
                     now = time.perf_counter()
-                    total = usage.get("completion_tokens") or counted + 1
                     _note(served, now - latest, total - counted, first=counted == 0)
                     latest, counted = now, total
                     served.latency = now - served.began
@@ -88,8 +124,6 @@ class BenchClient:
 
 
 def _note(served: Served, gap: float, tokens: int, *, first: bool) -> None:
-    if tokens < 1:
-        return
     if first:
         served.ttft = gap
         # What came with the first token did not have to be waited for.
@@ -98,11 +132,11 @@ def _note(served: Served, gap: float, tokens: int, *, first: bool) -> None:
         served.itl += [gap / tokens] * tokens
 
 
-def _take_usage(served: Served, usage: dict[str, Any]) -> None:
-    served.prompt_tokens = usage.get("prompt_tokens") or served.prompt_tokens
-    served.output_tokens = usage.get("completion_tokens") or served.output_tokens
-    details = usage.get("prompt_tokens_details") or {}
-    served.cached_tokens = details.get("cached_tokens") or served.cached_tokens
+def _take_usage(served: Served, usage: _Usage) -> None:
+    served.prompt_tokens = usage.prompt_tokens or served.prompt_tokens
+    served.output_tokens = usage.completion_tokens or served.output_tokens
+    details = usage.prompt_tokens_details or _Details()
+    served.cached_tokens = details.cached_tokens or served.cached_tokens
 
 
 def _said(body: bytes) -> str:

@@ -12,6 +12,7 @@ from dsv4prof.errors import UsageError
 Dataset = Literal["random", "generated-shared-prefix", "prompts"]
 DATASETS: tuple[Dataset, ...] = ("random", "generated-shared-prefix", "prompts")
 _MOST = 1_000_000
+_LEAST_RATE = 1e-4
 
 
 class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,8 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     the given one. generated-shared-prefix: `gsp_groups` system prompts, each with `gsp_prompts_per_group` questions.
     prompts: the texts of the file `prompts`, between lines of ---, again from the start where there are too few.
     `vocab_size`: random token ids are below it. `seed`: equal seeds give equal requests at equal moments.
-    `temperature`, `ignore_eos`: sent with every request. `warmup`: requests before the clock starts. `timeout_s`: of
+    `temperature`, `ignore_eos`: sent with every request. `warmup`: requests before the clock starts, the
+    first of which tells what the server can count. `timeout_s`: of
     one request. `flush`: empty the server's prefix cache before the clock starts.
     """
 
@@ -54,18 +56,26 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.dataset not in DATASETS:
             raise UsageError(f"dataset {self.dataset!r} is unknown", hint="one of " + ", ".join(DATASETS))
         whole = ("num_prompts", "input_len", "output_len", "gsp_groups", "gsp_prompts_per_group", "gsp_system_len")
-        for name in (*whole, "gsp_question_len", "gsp_output_len"):
+        for name in (*whole, "gsp_question_len", "gsp_output_len", "warmup"):
             if not 1 <= getattr(self, name) <= _MOST:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint=f"give 1 to {_MOST}")
         if self.max_concurrency is not None and self.max_concurrency < 1:
             raise UsageError(f"max_concurrency is {self.max_concurrency}", hint="give 1 or more, or leave it out")
-        if not self.request_rate > 0:
-            raise UsageError(f"request_rate is {self.request_rate}", hint="give requests a second, or inf")
+        if not self.request_rate >= _LEAST_RATE:
+            raise UsageError(
+                f"request_rate is {self.request_rate}", hint=f"give {_LEAST_RATE} requests a second or more, or inf"
+            )
         if not 0 <= self.range_ratio <= 1:
             raise UsageError(f"range_ratio is {self.range_ratio}", hint="give 0 to 1; 1 makes all lengths equal")
         if not 32 <= self.vocab_size <= 1 << 24:
             raise UsageError(f"vocab_size is {self.vocab_size}", hint="give 32 or more, not over the model's")
+        if not 0 <= self.temperature <= 100:
+            raise UsageError(f"temperature is {self.temperature}", hint="give 0 to 100")
         if not (isfinite(self.timeout_s) and self.timeout_s > 0):
             raise UsageError(f"timeout_s is {self.timeout_s}", hint="give a number of seconds")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise UsageError("the API key has a character that HTTP cannot send")
+        if self.model is not None and not self.model.isprintable():
+            raise UsageError(f"the model's name {self.model!a} has a character that no name has")
         if (self.dataset == "prompts") != (self.prompts is not None):
             raise UsageError("the dataset prompts and a file of prompts go together", hint="--prompts FILE")

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from dsv4prof.target.server.spec import ServeSpec
 from dsv4prof.target.worker import die_with
 
 _END_S = 10.0
+_LOOK_S = 0.5
 _FAILED = 3
 
 
@@ -39,6 +41,29 @@ class OtherRanks:
         for rank, process in enumerate(self.started, 1):
             if (status := process.poll()) is not None:
                 raise RankFailedError(f"rank {rank} ended with status {status}", hint="its error is above")
+
+    @contextmanager
+    def watched(self, failed: Callable[[str], None]) -> Iterator[None]:
+        """Say so soon when one ends within the block: an idle first rank would not notice for a minute, and one that
+        waits for a GPU's collective not before that gives up.
+        """
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_LOOK_S):
+                try:
+                    self.require_alive()
+                except RankFailedError as error:
+                    failed(error.message)
+                    return
+
+        watcher = threading.Thread(target=watch, name="dsv4prof-ranks", daemon=True)
+        if self.started:
+            watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.recorder.sessions import create_session
 from dsv4prof.recorder.starting import require_name
 from dsv4prof.recorder.status import ManagerStatus, SessionResult
-from dsv4prof.recorder.wording import warn, writable
+from dsv4prof.recorder.wording import recorded_command, warn
 from dsv4prof.target.hooks import ProfilingHooks
 
 _STOP_WAIT_S = 60.0
@@ -124,7 +124,7 @@ class RankedManager:
                 self._root if root is None else Path(root).absolute(),
                 name=require_name(name or self._name),
                 world_size=self._world,
-                command=[writable(word) for word in sys.argv],
+                command=recorded_command(sys.argv),
                 plan=msgspec.to_builtins(chosen),
             )
             self._manager.warm_up()

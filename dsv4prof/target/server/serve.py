@@ -84,7 +84,9 @@ def _serve(
     root = Path(run.root).absolute()
     manager = ProfilerManager(name=run.name or name, root=root, plan=spec.plan, coordinates=me)
     controlled: Controlled = manager
-    ranked = RankedManager(manager, lambda data: engine.tell_ranks(data), root=root, name=name, world=run.world)
+    ranked = RankedManager(
+        manager, lambda data: engine.tell_ranks(data), root=root, name=run.name or name, world=run.world
+    )
     if run.world > 1:
         controlled = ranked
     loaded: list[LoadedEngine] = []
@@ -109,9 +111,10 @@ def _serve(
         model=model, engine=engine, options=options, profile=Recording(controlled, spec.plan), info=_info(spec)
     )
     url = url_of(listener)
-    interrupted = listen(
-        build_app(service), engine, listener, grace_s=spec.grace_s, ready=lambda: ready(url), stop=stop
-    )
+    with others.watched(engine.fail):
+        interrupted = listen(
+            build_app(service), engine, listener, grace_s=spec.grace_s, ready=lambda: ready(url), stop=stop
+        )
     loaded[0].close()
     if engine.failure is not None:
         raise RankFailedError(f"the engine failed: {engine.failure}", hint="the server's stderr has the traceback")

@@ -75,7 +75,15 @@ class CompressPlanner:
         if tables is None:
             tables = {ratio: device_plan(batch, ratio) for ratio in ratios}
         out_locs = {CSA: core.c4_out_loc, HCA: core.c128_out_loc}
-        return {ratio: _addresses(tables[ratio], batch, rows, out_locs[ratio], ratio, layout) for ratio in ratios}
+        try:
+            return {ratio: _addresses(tables[ratio], batch, rows, out_locs[ratio], ratio, layout) for ratio in ratios}
+        except IndexError as error:
+            if not self._staging.faults.freed_staging:
+                raise
+            raise EngineError(
+                f"a compress plan names rows that the step does not have: {error}",
+                hint="its staging buffer was overwritten before the copy, as the fault freed_staging makes it",
+            ) from error
 
     def _on_host(self, batch: ForwardBatch, ratios: Collection[int]) -> Mapping[int, torch.Tensor] | None:
         if batch.seq_lens_host is None:

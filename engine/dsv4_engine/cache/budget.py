@@ -119,16 +119,17 @@ def fit_shape(
         )
     if most_pages is not None and most_pages <= least:
         return sized(least)
-    low, high = least, most_pages or _unbounded(needed, least, budget)
+    # Where a page costs nothing, every slot still needs pages to be scheduled; so many tails make one cost something.
+    enough = max(shape.max_requests * least, pages_per_tail)
+    low, high = least, most_pages or _unbounded(needed, enough, budget)
     while low < high:  # the last page count that fits; needed() grows with the pages
         middle = (low + high + 1) // 2
         low, high = (middle, high) if needed(middle) <= budget else (low, middle - 1)
     return sized(low)
 
 
-def _unbounded(needed: Callable[[int], int], least: int, budget: int) -> int:
-    """A page count that does not fit, or the largest that a table can name."""
-    pages = least
+def _unbounded(needed: Callable[[int], int], pages: int, budget: int) -> int:
+    """From `pages` on, a page count that does not fit, or the largest that a table can name."""
     while pages < 2**31 - 1 and needed(pages) <= budget:
         grown = min(2 * pages, 2**31 - 1)
         if needed(grown) == needed(pages):

@@ -38,12 +38,13 @@ class GraphDispatch:
     def __init__(
         self, facts: GateFacts, maker: GraphMaker, programs: Sequence[Program], *, with_peers: bool = False
     ) -> None:
-        """with_peers: data-parallel replicas must all decide alike. What only one of them can know, its free memory, is
-        then no reason to fall back but an error, since the others would wait for it."""
+        """with_peers: other ranks compute the same steps and must decide alike, as a capture runs their collectives
+        too. What only one of them can know, its free memory, is then no reason to fall back but an error, since the
+        others would wait for it."""
         self._facts, self._maker, self._with_peers = facts, maker, with_peers
         self._programs = {program.phase: program for program in programs}
         self._graphs: dict[tuple[Phase, int], CapturedGraph] = {}
-        self._failed: dict[tuple[Phase, int], str] = {}
+        self._failed: dict[tuple[Phase, int], GraphDecision] = {}
         self._counters = GraphCounters()
 
     def route(self, phase: Phase, *, requests: int, width: int, peer_requests: int | None = None) -> Route:
@@ -90,35 +91,39 @@ class GraphDispatch:
         return self._counters.stats(graphs)
 
     def _decide(self, phase: Phase, shape: BatchShape) -> GraphDecision:
+        decision = graph_decision(phase, self._facts, shape)
         bucket = bucket_for(shape.requests, self._facts.buckets)
-        if bucket is None or (phase, bucket) in self._graphs:
-            return graph_decision(phase, self._facts, shape)
-        decision = graph_decision(phase, self._facts, shape, memory=self._memory(phase, bucket))
-        if not decision.captured:
+        if bucket is None or not decision.captured or (phase, bucket) in self._graphs:
             return decision
-        return self._captured(phase, bucket) or decision
-
-    def _captured(self, phase: Phase, bucket: int) -> GraphDecision | None:
-        """Capture; an answer only where that fails, which is not tried again."""
         if (phase, bucket) not in self._failed:
-            program = self._programs[phase]
-            try:
-                self._graphs[phase, bucket] = self._maker.capture(program, program.example(bucket))
-            except torch.OutOfMemoryError as error:
-                self._refuse_alone(bucket, error)
-                self._failed[phase, bucket] = f"capturing a bucket of {bucket} ran out of memory"
-            except RuntimeError as error:  # a call that the driver lets no graph hold
-                self._refuse_alone(bucket, error)
-                self._failed[phase, bucket] = f"capturing a bucket of {bucket} failed: {str(error).splitlines()[0]}"
-            else:
-                return None
-        return GraphDecision(captured=False, reason=f"eager: {self._failed[phase, bucket]}")
+            # Asked once: it is a call into the driver, and its answer is another one at every step.
+            fits = graph_decision(phase, self._facts, shape, memory=self._memory(phase, bucket))
+            failure = self._capture(phase, bucket) if fits.captured else fits
+            if failure is None:
+                return decision
+            self._failed[phase, bucket] = failure
+        return self._failed[phase, bucket]
+
+    def _capture(self, phase: Phase, bucket: int) -> GraphDecision | None:
+        """An answer only where that fails."""
+        program = self._programs[phase]
+        try:
+            self._graphs[phase, bucket] = self._maker.capture(program, program.example(bucket))
+        except torch.OutOfMemoryError as error:
+            self._refuse_alone(bucket, error)
+            failure = "ran out of memory"
+        except RuntimeError as error:  # a call that the driver lets no graph hold
+            self._refuse_alone(bucket, error)
+            failure = f"failed: {str(error).splitlines()[0]}"
+        else:
+            return None
+        return GraphDecision(captured=False, reason=f"eager: capturing a bucket of {bucket} {failure}")
 
     def _refuse_alone(self, bucket: int, error: RuntimeError) -> None:
         if self._with_peers:
             raise EngineError(
-                f"capturing a graph of {bucket} requests failed on this replica: {str(error).splitlines()[0]}",
-                hint="replicas that share experts decide alike: turn graphs off, or lower max_requests",
+                f"capturing a graph of {bucket} requests failed on this rank: {str(error).splitlines()[0]}",
+                hint="ranks that compute together decide alike: turn graphs off, or lower max_requests",
             ) from error
 
     def _memory(self, phase: Phase, bucket: int) -> Memory | None:

@@ -71,6 +71,10 @@ def _bound(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitabl
             return error_response(error)
         except ClientDisconnect:
             return Response(status_code=_CLIENT_GONE)
+        except RecursionError:
+            # Only a request's JSON is that deep; what could be decoded may still be too deep to be written or shown.
+            service.metrics.refused[400] += 1
+            return error_response(ApiError("the body is nested too deeply"))
 
     return answer
 

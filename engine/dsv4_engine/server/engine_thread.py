@@ -136,6 +136,15 @@ class EngineThread:
         """Have an idle thread call its observer. From any thread."""
         self._inbox.put(Item())
 
+    def fail(self, reason: str) -> None:
+        """Somebody else knows that the engine is lost, such as whoever watches the other ranks. From any thread.
+
+        All that run or wait hear of it at once, also where the engine's own thread waits for a rank that has gone.
+        """
+        if self.failure is None and not self._closing:
+            self._tell_failure(reason)
+            self.wake()
+
     async def close(self, *, grace_s: float) -> None:
         """Take no more requests, let those that run finish within `grace_s`, and end the thread. Idempotent."""
         self._closing = True
@@ -258,17 +267,20 @@ class EngineThread:
 
     def _fail(self, error: Exception) -> None:
         """Nothing can be served any more: all that run or wait hear why."""
-        reason = f"{type(error).__name__}: {error}"
         _log.error("the engine failed", exc_info=error)
-        self.failure = reason
-        with suppress(RuntimeError):
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._fail_all, reason)
+        reason = self.failure or f"{type(error).__name__}: {error}"
+        self._tell_failure(reason)
         while not self._now.stop:
             # Questions that were on their way would wait for ever.
             self._now.refuse(engine_failed(reason, status=503))
             self._now = Turn({})
             self._now.take(self._inbox.get())
+
+    def _tell_failure(self, reason: str) -> None:
+        self.failure = reason
+        with suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._fail_all, reason)
 
     def _fail_all(self, reason: str) -> None:
         for ticket in list(self._outstanding):

@@ -67,6 +67,7 @@ class Gate:
 
 def is_loopback(host: str) -> bool:
     """Whether a name is this host's own, by its form alone; a request without a Host header comes from a program."""
+    host = host.lower().removesuffix(".")
     if host in ("", "localhost") or host.endswith(".localhost"):
         return True
     try:

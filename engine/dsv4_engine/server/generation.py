@@ -15,6 +15,7 @@ from dsv4_engine.tokenizer import Tokenizer
 
 MOST_STOPS = 16
 MOST_PROMPTS = 1024
+_MOST_OUTPUTS = 4096
 _LONGEST_STOP = 1024
 _DEFAULT_COMPLETION_TOKENS = 16
 _MOST_SEED = 2**63
@@ -98,6 +99,8 @@ def ask(
             raise ApiError(
                 f"stop_token_ids: {token} lies outside the vocabulary of {model.vocab_size}", param="stop_token_ids"
             )
+    if len(prompts) * fields.n > _MOST_OUTPUTS:
+        raise ApiError(f"{len(prompts)} prompts times n are more than {_MOST_OUTPUTS} outputs", param="n")
     sampling = _sampling(fields, logprobs)
     generations = []
     for prompt in prompts:

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from dsv4_engine.errors import EngineError
+from dsv4_engine.server.connection import Connection
 from dsv4_engine.server.engine_thread import EngineThread
 from dsv4_engine.server.options import ServerOptions
 
@@ -61,6 +62,7 @@ def serve(
     """
     config = uvicorn.Config(
         app,
+        http=Connection,
         log_level="error",
         access_log=False,
         lifespan="on",

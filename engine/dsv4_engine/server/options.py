@@ -32,8 +32,12 @@ class ServerOptions:
         for name, low in (("max_queue", 0), ("max_body_mb", 1), ("grace_s", 0)):
             if not getattr(self, name) >= low:
                 raise EngineError(f"{name} is {getattr(self, name)}", hint=f"choose at least {low}")
+        if self.model_name is not None and not (self.model_name and self.model_name.isprintable()):
+            raise EngineError(f"the model's name {self.model_name!a} is empty, or has a character that no name has")
         if self.api_key is not None and not (self.api_key and self.api_key.isascii() and self.api_key.isprintable()):
             raise EngineError("the API key is empty, or has a character that HTTP cannot send")
+        if self.api_key is not None and self.api_key != self.api_key.strip():
+            raise EngineError("the API key begins or ends with a space, which HTTP leaves out")
 
     @property
     def max_body_bytes(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from statistics import fmean
@@ -151,6 +153,73 @@ def test_servers_that_count_no_tokens_in_chunks():
     assert data["accept_length"] is None and data["model"] is None
 
 
+def streaming(*parts):
+    """A server that answers every request with these pieces of a stream; a number is a pause in seconds."""
+
+    class Streaming(PlainServer):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                for part in parts:
+                    if isinstance(part, bytes):
+                        self.wfile.write(part)
+                    else:
+                        time.sleep(part)
+
+    return Streaming
+
+
+@contextmanager
+def answering(handler):
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"<html>", "makes no sense"),
+        (b"\xff", "makes no sense"),
+        (b"[1]", "makes no sense"),
+        (b'{"choices": 5}', "makes no sense"),
+        (b'{"choices": [5]}', "makes no sense"),
+        (b'{"usage": {"completion_tokens": "x"}}', "makes no sense"),
+        (b'{"usage": {"completion_tokens": ' + b"9" * 5000 + b"}}", "makes no sense"),
+        (b'{"x": ' + b"[" * 100_000, "makes no sense"),
+        (b'{"choices": [{"text": "a"}], "usage": {"completion_tokens": 1000000000}}', "64 were asked for"),
+        (b'{"choices": []}', "no tokens"),
+    ],
+)
+def test_a_stream_of_nonsense_is_a_failure_with_a_reason(data, words):
+    with answering(streaming(b"data: " + data + b"\n\n")) as url, pytest.raises(UsageError, match=words):
+        bench(BenchSpec(url=url, num_prompts=1, output_len=64, range_ratio=1))
+
+
+def test_a_server_that_only_drips_is_not_waited_for():
+    dripping = streaming(*(item for _ in range(60) for item in (b": ping\n\n", 0.05)))
+    with answering(dripping) as url, pytest.raises(UsageError, match=r"no answer within 0\.3 s"):
+        bench(BenchSpec(url=url, num_prompts=1, timeout_s=0.3))
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counted", "not counted"])
+def test_latencies_add_up_and_an_end_without_text_is_no_token(counts):
+    usage = [{"usage": {"completion_tokens": count}} if counts else {} for count in (1, 2, 3, 3)]
+    chunks = [
+        b"data: " + json.dumps({"choices": [{"text": text}], **told}).encode() + b"\n\n"
+        for text, told in zip(("a", "b", "c", ""), usage, strict=True)
+    ]
+    parts = [0.06, chunks[0], 0.03, chunks[1], 0.03, chunks[2], 0.1, chunks[3]]
+    with answering(streaming(*parts)) as url:
+        data = bench(BenchSpec(url=url, num_prompts=1, output_len=8, range_ratio=1)).data
+    assert data["total_output_tokens"] == 3
+    assert data["mean_e2e_latency_ms"] == pytest.approx(data["mean_ttft_ms"] + 2 * data["mean_itl_ms"])
+    assert 55 < data["mean_ttft_ms"] < data["mean_e2e_latency_ms"] < 200
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -164,6 +233,11 @@ def test_servers_that_count_no_tokens_in_chunks():
         (("--prompts", "absent.txt"), "absent.txt cannot be read"),
         (("--output-file", "no/such/file"), "--output-file: no/such/file cannot be written"),
         (("--vocab-size", "5"), "vocab_size is 5"),
+        (("--temperature", "nan"), "temperature is nan"),
+        (("--request-rate", "1e-320"), "request_rate is 1e-320"),
+        (("--api-key", "é"), "a character that HTTP cannot send"),
+        (("--model-name", "\udcff"), "a character that no name has"),
+        (("--warmup-requests", "0"), "warmup is 0"),
     ],
 )
 def test_no_server_and_senseless_wishes(wrong, words, capsys):

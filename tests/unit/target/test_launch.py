@@ -146,49 +146,56 @@ def test_impossible_specs_are_refused_when_made(changes: dict[str, int]) -> None
 
 TORCHRUN = """
 import json, os, sys
+from pathlib import Path
 from dsv4prof.errors import Dsv4profError
 from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.target.launch import run
 from dsv4prof.target.spec import RunSpec
-changes = json.loads(sys.argv[2])
-try:
-    folder, session = run(RunSpec(profile=True, root=sys.argv[1], requests=2, max_requests=2, max_new_tokens=8,
-                                  plan=RecordPlan(active=4), **changes))
-    said = [session.outcome.value, [rank.steps for rank in session.ranks], session.workload["tokens_sha256"]]
-except Dsv4profError as error:
-    said = [type(error).__name__, error.message]
-if os.environ["RANK"] == "0":
-    print("SAID", json.dumps(said))
+for number, changes in enumerate(json.loads(sys.argv[2])):
+    try:
+        folder, session = run(RunSpec(profile=True, root=str(Path(sys.argv[1], str(number))), requests=2,
+                                      max_requests=2, max_new_tokens=8, plan=RecordPlan(active=4), **changes))
+        said = [session.outcome.value, [rank.steps for rank in session.ranks], session.workload["tokens_sha256"]]
+    except Dsv4profError as error:
+        said = [type(error).__name__, error.message]
+    if os.environ["RANK"] == "0":
+        print("SAID", json.dumps(said), flush=True)
 """
+UNDER_TORCHRUN = ({"tp": 4}, {"tp": 2, "context_len": 9}, {"tp": 2})
 
 
-def under_torchrun(tmp_path: Path, **changes: Any) -> list[Any]:
-    script = tmp_path / "script.py"
+@pytest.fixture(scope="module")
+def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Any]]]:
+    """Folder of each of the runs by number, and what rank 0 said of each."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    script = folder / "script.py"
     script.write_text(TORCHRUN)
     child = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(script), str(tmp_path / "sessions"), json.dumps(changes)],
+         str(script), str(folder), json.dumps(UNDER_TORCHRUN)],
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
-    said = [line for line in child.stdout.splitlines() if line.startswith("SAID ")]
-    assert len(said) == 1, child.stdout + child.stderr
-    return json.loads(said[0].removeprefix("SAID "))
+    said = [json.loads(line.removeprefix("SAID ")) for line in child.stdout.splitlines() if line.startswith("SAID ")]
+    assert len(said) == len(UNDER_TORCHRUN), child.stdout + child.stderr
+    return folder, said
 
 
-def test_as_torchruns_ranks_they_share_one_session(tmp_path: Path) -> None:
-    outcome, steps, tokens = under_torchrun(tmp_path, tp=2)
+def test_as_torchruns_ranks_they_share_one_session(under_torchrun: tuple[Path, list[list[Any]]]) -> None:
+    root, said = under_torchrun
+    outcome, steps, tokens = said[2]
     assert (outcome, steps) == ("complete", [4, 4])
     assert len(tokens) == 64
-    (folder,) = [path for path in (tmp_path / "sessions").iterdir() if path.is_dir()]
+    (folder,) = [path for path in (root / "2").iterdir() if path.is_dir()]
     assert {path.name for path in folder.glob("*.gz")} == {"rank0.trace.json.gz", "rank1.trace.json.gz"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"), [({"tp": 4}, "started 2 ranks"), ({"tp": 2, "context_len": 9}, "context")]
-)
-def test_a_refusal_under_torchrun_leaves_no_session(tmp_path: Path, changes: dict[str, int], words: str) -> None:
-    kind, message = under_torchrun(tmp_path, **changes)
+@pytest.mark.parametrize(("number", "words"), [(0, "started 2 ranks"), (1, "context")])
+def test_a_refusal_under_torchrun_leaves_no_session(
+    under_torchrun: tuple[Path, list[list[Any]]], number: int, words: str
+) -> None:
+    root, said = under_torchrun
+    kind, message = said[number]
     assert kind == "UsageError"
     assert words in message
-    root = tmp_path / "sessions"
-    assert not root.exists() or [path for path in root.iterdir() if path.is_dir()] == []
+    refused_root = root / str(number)
+    assert not refused_root.exists() or [path for path in refused_root.iterdir() if path.is_dir()] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +20,7 @@ from dsv4prof.target.hooks import ProfilingHooks
 from dsv4prof.target.remote.client import UrlClient
 from dsv4prof.target.remote.facts import ask_facts, requests_in_progress
 from dsv4prof.target.remote.load import Load
+from dsv4prof.target.server.ranks import OtherRanks
 from dsv4prof.target.server.recording import Hearing, RankedManager, Recording, StepFollower
 from dsv4prof.target.server.spec import ServeSpec
 from dsv4prof.target.spec import RunSpec
@@ -130,3 +133,33 @@ def test_attach_knows_our_server_and_gives_it_work(tmp_path):
 def test_a_server_has_one_replica():
     with pytest.raises(UsageError, match="one replica"):
         ServeSpec(engine=RunSpec(tp=1, dp=2))
+
+
+def test_no_session_of_a_server_holds_its_key(monkeypatch, tmp_path):
+    words = ["dsv4prof", "serve", "--api-key", "hush", "--port", "1"]
+    monkeypatch.setattr("sys.argv", [*words, "--admin-api-key=hush"])
+    alone = ProfilerManager(name="s", root=tmp_path)
+    ranked = RankedManager(alone, lambda data: None, root=tmp_path / "ranked", name="s", world=2)
+    monkeypatch.setattr("dsv4prof.target.server.recording._ANSWER_S", 0.01)
+    with pytest.raises(LifetimeError):
+        ranked.start()
+    alone.start()
+    alone.stop(wait_s=5)
+    manifests = [path.read_text() for path in tmp_path.rglob("manifest.json")]
+    assert len(manifests) == 2 and not any("hush" in text for text in manifests)
+    assert all(msgspec.json.decode(text)["command"] == [*words[:3], "...", *words[4:], "--admin-api-key=..."]
+               for text in manifests)  # fmt: skip
+
+
+def test_a_rank_that_ends_is_told_soon(monkeypatch):
+    monkeypatch.setattr("dsv4prof.target.server.ranks._LOOK_S", 0.01)
+    others, told = OtherRanks(), []
+    others.started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+    with others.watched(told.append):
+        time.sleep(0.05)
+        assert not told
+        others.started[0].kill()
+        end = time.monotonic() + 5
+        while not told and time.monotonic() < end:
+            time.sleep(0.01)
+    assert told == ["rank 1 ended with status -9"]

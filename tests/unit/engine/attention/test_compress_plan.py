@@ -101,8 +101,9 @@ def test_other_sides_are_refused():
 def test_a_plan_staged_in_a_freed_buffer_becomes_the_next_one_and_its_checksum_shows_it():
     runner = golden_runner(plan_on="host", faults=Faults(freed_staging=True))
     batch = make_batch((1, 0, random_ids(256, seed=1)))
-    with pytest.raises(IndexError):  # on a GPU: an illegal address, or another request's keys
-        runner.prepare(batch, compress=True)
+    with pytest.raises(EngineError, match="names rows that the step does not have") as caught:
+        runner.prepare(batch, compress=True)  # on a GPU: an illegal address, or another request's keys
+    assert "freed_staging" in caught.value.hint
     c4, c128 = runner.staged_plans
     assert (c4.ratio, c128.ratio) == (4, 128)
     assert c4.checksum != checksum_of(c4.plan_c) and c128.checksum == checksum_of(c128.plan_c)

@@ -99,7 +99,9 @@ def test_a_model_without_compression_needs_no_pages():
     config = replace(CONFIG, compress_ratios=(0,) * len(CONFIG.compress_ratios))
     shape = CacheShape(max_requests=2, context_len=100)
     fitted = fit_shape(config, shape, (0, 0), dtype=torch.float32, budget=10**9)
-    assert fitted.num_pages == shape.pages_per_request
+    assert fitted.num_pages == 2 * shape.pages_per_request, "and yet both requests must be scheduled"
+    tailed = fit_shape(config, shape, (0, 0), dtype=torch.float32, budget=10**7, pages_per_tail=8)
+    assert tailed.num_tails > 8, "what is left of the budget keeps prefixes"
 
 
 def test_a_share_of_memory():

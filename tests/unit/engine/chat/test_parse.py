@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,3 +88,13 @@ def test_values_keep_their_kind():
     )
     (call,) = parsed([said])[2]
     assert json.dumps(call.arguments, ensure_ascii=False) == '{"a": "12", "b": [1, "é"]}'
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "[-1e999]", r'"\ud800"', r'{"\udfff": 1}', "[" * 5000 + "]" * 5000])
+def test_a_value_that_no_client_could_read_leaves_a_block_text(value):
+    block = (
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n'
+        f'<｜DSML｜parameter name="x" string="false">{value}</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+    )
+    assert parsed([block]) == ("", block, ())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from dsv4_engine.attention import tree
+from dsv4_engine.engine import _worker_settings
 from dsv4_engine.errors import EngineError
 from dsv4_engine.graphs.cpu import CpuGraphMaker
 from dsv4_engine.graphs.dispatch import GraphDispatch
 from dsv4_engine.graphs.gate import GateFacts
 from dsv4_engine.model import moe
+from dsv4_engine.options import EngineOptions
+from dsv4_engine.parallel.place import ParallelSizes
 from dsv4_engine.phase import Phase
 from dsv4_engine.plan import StepPlan
 from dsv4_engine.request import SamplingParams
@@ -163,9 +167,10 @@ class Stingy:
     """A device with little memory, where captures of more than one request run out of it."""
 
     def __init__(self, free: int) -> None:
-        self.free, self.asked = free, 0
+        self.free, self.asked, self.looked = free, 0, 0
 
     def free_bytes(self) -> int:
+        self.looked += 1
         return self.free
 
     def capture(self, function, example):
@@ -205,7 +210,7 @@ def test_a_call_that_cannot_be_captured_is_a_fallback_with_its_reason():
 def test_replicas_that_share_experts_do_not_fall_back_alone(free):
     dispatch = GraphDispatch(FACTS, Stingy(free=free), [Doubling([0])], with_peers=True)
     assert dispatch.route(Phase.DECODE, requests=1, width=1, peer_requests=1).captured, "whatever is free here"
-    with pytest.raises(EngineError, match="capturing a graph of 2 requests failed on this replica"):
+    with pytest.raises(EngineError, match="capturing a graph of 2 requests failed on this rank"):
         dispatch.route(Phase.DECODE, requests=1, width=1, peer_requests=2)
 
 
@@ -215,7 +220,31 @@ def test_little_memory_is_seen_before_a_capture():
     assert dispatch.route(Phase.DECODE, requests=1, width=1).reason == (
         "eager: a graph may take 64 MiB, and the device has 1 MiB free"
     )
-    assert maker.asked == 0
+    maker.free = 1 << 21
+    dispatch.route(Phase.DECODE, requests=1, width=1)
+    [(_, reason, times)] = dispatch.stats().reasons
+    assert times == 2 and "1 MiB free" in reason, "a sentence a step would be no reason"
+    assert (maker.asked, maker.looked) == (0, 1)
+
+
+@pytest.mark.parametrize("changes", [{"graphs": False}, {"backend": "abacus"}])
+def test_the_driver_is_not_asked_for_memory_where_nothing_is_captured(changes):
+    maker = Stingy(free=1 << 40)
+    dispatch = GraphDispatch(replace(FACTS, **changes), maker, [Doubling([0])])
+    for _ in range(3):
+        assert not dispatch.route(Phase.DECODE, requests=1, width=1).captured
+        assert not dispatch.route(Phase.PREFILL, requests=1, width=0).captured
+    assert maker.looked == 0
+
+
+def test_tensor_parallel_ranks_do_not_fall_back_alone(monkeypatch):
+    settings = _worker_settings(EngineOptions(graphs=True), ParallelSizes(tp=2))
+    assert settings.with_peers and not settings.shared_experts
+    assert not _worker_settings(EngineOptions(graphs=True), ParallelSizes()).with_peers
+    monkeypatch.setattr(CpuGraphMaker, "capture", Mock(side_effect=torch.OutOfMemoryError("no")))
+    generate(make_worker(graphs=True), batch(1))
+    with pytest.raises(EngineError, match="capturing a graph of 1 requests failed on this rank"):
+        generate(make_worker(graphs=True, with_peers=True), batch(1))
 
 
 @pytest.mark.parametrize("requests", [1, 2, 3, 4])

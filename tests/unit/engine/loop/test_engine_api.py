@@ -7,6 +7,10 @@ import pytest
 from dsv4_engine.engine import Engine, drawn_seed
 from dsv4_engine.errors import EngineError
 from dsv4_engine.options import EngineOptions
+from dsv4_engine.parallel.experts import ExpertGroup
+from dsv4_engine.parallel.group import TensorParallelGroup
+from dsv4_engine.parallel.groups import ParallelGroups
+from dsv4_engine.parallel.place import ParallelSizes, Place
 from dsv4_engine.request import FinishReason, SamplingParams
 from engine_batches import GOLDEN
 from serving import make_engine, random_prompts, run
@@ -101,6 +105,37 @@ def test_seeds_are_drawn_by_engine_and_request():
     assert tokens[0] == tokens[1] != tokens[2] and tokens[3] == tokens[4] != tokens[2]
 
 
+def replica(rank: int) -> ParallelGroups:
+    """The groups of one of two replicas, as far as calls that compute nothing need them."""
+    place, alone = Place(rank=rank, sizes=ParallelSizes(dp=2)), TensorParallelGroup.single()
+    return ParallelGroups(place=place, tp=alone, experts=ExpertGroup(place=place, world=alone, peers=alone), host=alone)
+
+
+def test_no_two_replicas_draw_the_same_seed():
+    drawn = []
+    for rank in range(2):
+        engine = make_engine(groups=replica(rank))
+        drawn += [engine._requests[engine.add([1], max_new_tokens=1)].seed for _ in range(3)]
+    assert len(set(drawn)) == 6
+
+
+def test_ranks_with_less_memory_decide_how_many_pages_all_have(monkeypatch):
+    memory = {}
+    monkeypatch.setattr("dsv4_engine.capacity.fraction_of_memory", lambda share, device: 12_000_000)
+    monkeypatch.setattr(ParallelGroups, "exchange", lambda groups, own: [(memory.get("other", own),), (own,)])
+    pages = {"alone": make_engine(mem_fraction=0.5).stats().num_pages}
+    for other in (3_000_000, 30_000_000):
+        memory["other"] = other
+        pages[other] = make_engine(mem_fraction=0.5).stats().num_pages
+    assert pages[3_000_000] < pages["alone"] == pages[30_000_000]
+
+
+def test_replicas_refuse_to_mix():
+    with pytest.raises(EngineError, match="do not mix prompts and decoding") as caught:
+        make_engine(groups=replica(0), mixed=True)
+    assert caught.value.hint == "leave mixed off"
+
+
 def test_a_request_that_no_page_count_could_hold_is_refused():
     engine = make_engine(num_pages=1, page_size=128)
     with pytest.raises(EngineError, match="may need 2 pages of 128 tokens, and the caches have 1"):
@@ -126,6 +161,8 @@ def test_a_request_that_no_page_count_could_hold_is_refused():
         ({"plan_on": "moon"}, "plan_on 'moon'"),
         ({"backend": "abacus"}, "abacus"),
         ({"faults": ("gremlins",)}, "fault 'gremlins'"),
+        ({"faults": ("freed_staging",)}, "finds no compress plan in staging"),
+        ({"faults": ("padded_output_size",)}, "finds no output_size to pad"),
         ({"simulate_accept_len": 5.0}, "simulate_accept_len is 5.0"),
         ({"simulate_accept_len": 2.0, "num_drafts": 0}, "simulate_accept_len needs drafts"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from safetensors.torch import load_file
@@ -17,41 +18,76 @@ AROUND_128 = [*range(118, 127), *range(246, 254)]
 
 @pytest.fixture(scope="module")
 def around():
+    """Prompts and their plain tokens, by length."""
     prompts = random_prompts(AROUND_128)
-    return prompts, tokens_of(serve(prompts, num_drafts=0, max_new_tokens=16))
+    plain = tokens_of(serve(prompts, num_drafts=0, max_new_tokens=16))
+    return dict(zip(AROUND_128, zip(prompts, plain, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("num_drafts", range(1, 8))
 def test_where_a_128_window_completes_within_a_draft(around, num_drafts):
-    prompts, plain = around
-    engine = make_engine(num_drafts=num_drafts)
+    # Each count of drafts meets every other length, even ones or odd; two of them meet all.
+    lengths = AROUND_128 if num_drafts in (3, 7) else AROUND_128[num_drafts % 2 :: 2]
+    prompts, plain = zip(*(around[length] for length in lengths), strict=True)
+    engine = make_engine(num_drafts=num_drafts, chunk_tokens=512, max_requests=len(prompts))
     poison(runner_of(engine))
     results = run(engine, prompts, max_new_tokens=16)
-    assert tokens_of(results) == plain
+    assert tokens_of(results) == list(plain)
     assert all(1 <= gained <= num_drafts + 1 for result in results for gained in result.accept_lens)
 
 
-@pytest.mark.parametrize("chunk_tokens", [1, 3, 31, 128])
-@pytest.mark.parametrize("num_drafts", [0, 3])
-def test_chunk_size_and_batch_change_nothing(chunk_tokens, num_drafts):
-    lengths = [1, 2, 5, 33, 64, 127, 130, 3, 40] if chunk_tokens > 3 else [1, 33, 130, 5]
-    prompts = random_prompts(lengths, seed=2)
-    one_by_one = [serve([prompt], num_drafts=0, chunk_tokens=400)[0].tokens for prompt in prompts]
+LENGTHS = [1, 2, 5, 33, 64, 127, 130, 3, 40]
+
+
+@pytest.fixture(scope="module")
+def one_by_one():
+    """Prompts and their tokens, each alone in an engine that takes it at once; by length."""
+    prompts = random_prompts(LENGTHS, seed=2)
+    tokens = [serve([prompt], num_drafts=0, chunk_tokens=400)[0].tokens for prompt in prompts]
+    return dict(zip(LENGTHS, zip(prompts, tokens, strict=True), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chunk_tokens", "num_drafts", "lengths"),
+    [
+        # A step a token: the longest prompt only where its chunks pass through target and MTP layer.
+        (1, 0, [1, 33, 5]),
+        (1, 3, [1, 33, 130, 5]),
+        (3, 0, [1, 33, 130, 5]),
+        (3, 3, [1, 33, 130, 5]),
+        (31, 0, LENGTHS),
+        (31, 3, LENGTHS),
+        (128, 0, LENGTHS),
+        (128, 3, LENGTHS),
+    ],
+)
+def test_chunk_size_and_batch_change_nothing(one_by_one, chunk_tokens, num_drafts, lengths):
+    prompts, tokens = zip(*(one_by_one[length] for length in lengths), strict=True)
     engine = make_engine(num_drafts=num_drafts, chunk_tokens=chunk_tokens, max_requests=4)
     poison(runner_of(engine))
-    assert tokens_of(run(engine, prompts)) == one_by_one
+    assert tokens_of(run(engine, prompts)) == list(tokens)
 
 
-def futures(prompts, length):
-    """The plain continuation of each prompt, `length` tokens."""
-    plain = tokens_of(serve(prompts, num_drafts=0, max_new_tokens=length))
+KNOWN = [1, 4, 6, 7, 30, 61, 64, 119, 120, 121, 122, 124, 125, 126, 250, 251]
+
+
+@cache
+def _future_of_all():
+    """The plain continuation of every known prompt, 40 tokens; by prompt."""
+    prompts = random_prompts(KNOWN, seed=3)
+    plain = tokens_of(serve(prompts, num_drafts=0, max_new_tokens=40, chunk_tokens=512, max_requests=len(KNOWN)))
     return dict(zip(map(tuple, prompts), plain, strict=True))
+
+
+def known(lengths):
+    """Prompts of these lengths, and their plain continuations by prompt."""
+    assert set(lengths) <= set(KNOWN)
+    return random_prompts(lengths, seed=3), _future_of_all()
 
 
 @pytest.mark.parametrize("num_drafts", [1, 3, 7])
 def test_perfect_drafts_are_all_accepted(num_drafts):
-    prompts = random_prompts([4, 61, 119, 122, 125, 250], seed=3)
-    future = futures(prompts, 40)
+    prompts, future = known([4, 61, 119, 122, 125, 250])
     engine = make_engine(num_drafts=num_drafts)
     replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
     for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=25), strict=True):
@@ -61,8 +97,7 @@ def test_perfect_drafts_are_all_accepted(num_drafts):
 
 @pytest.mark.parametrize("num_drafts", [1, 3, 7])
 def test_drafts_that_are_always_wrong_cost_only_speed(num_drafts):
-    prompts = random_prompts([4, 61, 119, 122, 125, 250], seed=3)
-    future = futures(prompts, 40)
+    prompts, future = known([4, 61, 119, 122, 125, 250])
     engine = make_engine(num_drafts=num_drafts)
     replace_drafts(engine, lambda request: [(t + 1) % 320 for t in future[request.prompt][len(request.output) :]])
     for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=15), strict=True):
@@ -71,8 +106,7 @@ def test_drafts_that_are_always_wrong_cost_only_speed(num_drafts):
 
 
 def test_only_drafts_before_the_first_wrong_one_count():
-    prompts = random_prompts([7, 120, 124, 251], seed=4)
-    future = futures(prompts, 40)
+    prompts, future = known([7, 120, 124, 251])
 
     def right_wrong_right(request):
         coming = list(future[request.prompt][len(request.output) :])
@@ -87,8 +121,7 @@ def test_only_drafts_before_the_first_wrong_one_count():
 
 
 def test_random_drafts_in_a_mixed_batch():
-    prompts = random_prompts([1, 30, 121, 126, 250, 64], seed=5)
-    future = futures(prompts, 40)
+    prompts, future = known([1, 30, 121, 126, 250, 64])
     state = [12345]
 
     def sometimes(request):
@@ -118,8 +151,7 @@ def test_accept_lengths_are_those_of_the_golden_loops(exact_num_tokens):
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
 def test_the_limit_cuts_within_an_accepted_run(limit):
-    prompts = random_prompts([6, 120], seed=6)
-    future = futures(prompts, 40)
+    prompts, future = known([6, 120])
     engine = make_engine(num_drafts=3)
     replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
     for prompt, result in zip(prompts, run(engine, prompts, max_new_tokens=limit), strict=True):
@@ -130,8 +162,7 @@ def test_the_limit_cuts_within_an_accepted_run(limit):
 
 @pytest.mark.parametrize("place", range(6))
 def test_an_end_token_within_an_accepted_run_ends_the_request(place):
-    prompts = random_prompts([6, 120], seed=7)
-    future = futures(prompts, 40)
+    prompts, future = known([6, 120])
     stop = future[tuple(prompts[0])][place]
     expected = [future[tuple(prompt)] for prompt in prompts]
     expected = [tokens[: tokens.index(stop) + 1] if stop in tokens[:20] else tokens[:20] for tokens in expected]
@@ -144,8 +175,7 @@ def test_an_end_token_within_an_accepted_run_ends_the_request(place):
 
 
 def test_a_slot_that_drafted_past_its_end_serves_the_next_request():
-    prompts = random_prompts([122, 250, 7, 119], seed=8)
-    future = futures(prompts, 40)
+    prompts, future = known([122, 250, 7, 119])
     engine = make_engine(num_drafts=7, max_requests=1)
     replace_drafts(engine, lambda request: future[request.prompt][len(request.output) :])
     limits = [3, 5, 9, 12]

@@ -179,3 +179,12 @@ def test_an_all_greedy_batch_takes_the_argmax_and_nothing_else():
         "and the same batch uploads nothing"
     )
     assert torch.equal(tokens, logits.argmax(1))
+
+
+def test_a_temperature_next_to_zero_is_zero():
+    """Divided by it, all positive logits would be infinite, and the first of them be taken."""
+    requests = [make(1, SamplingParams(temperature=1e-310), 1), make(2, SamplingParams(temperature=1.0), 2)]
+    counts, logits = TokenCounts(num_slots=2, vocab_size=VOCAB, device=CPU), torch.randn(2, VOCAB).abs()
+    rows = SamplingRows.of([(each, 1) for each in requests], VOCAB, CPU)
+    tokens = choose(logits, torch.zeros(2, dtype=torch.int64), NO_DRAFTS, rows, counts).tokens
+    assert tokens[0] == logits[0].argmax()

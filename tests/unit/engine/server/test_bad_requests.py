@@ -31,6 +31,7 @@ COMPLETIONS = [
     ({"prompt": [-1]}, "prompt", "outside the vocabulary"),
     ({"prompt": [320]}, "prompt", "outside the vocabulary"),
     ({"prompt": ["a"] * 1025}, "prompt", "the most"),
+    ({"prompt": ["a"] * 1024, "n": 128, "seed": 1}, "n", "more than 4096 outputs"),
     ({"prompt": "a" * 5000}, "prompt", "a context of 4096"),
     ({"prompt": "a", "temperature": -1}, "temperature", "a number >= 0"),
     ({"prompt": "a", "temperature": "hot"}, "temperature", "a number, got a string"),
@@ -286,3 +287,14 @@ def test_json_with_duplicate_or_odd_content_type_is_read(served):
     data = json.dumps({"prompt": "ab", "temperature": 0, "max_tokens": 2})
     answer = served.client.post("/v1/completions", content=data, headers={"Content-Type": "text/plain"})
     assert isinstance(answer, httpx.Response) and answer.json()["choices"][0]["text"] == "ab"
+
+
+@pytest.mark.parametrize("pad", ["", " " * 70_000], ids=["on the loop", "on a thread"])
+def test_no_depth_between_what_is_read_and_what_is_written_is_an_error_of_the_server(served, pad):
+    """Python's limit is on the stack's depth, so each step of a request's way has its own."""
+    for depth in range(930, 1000, 3):
+        deep = "[" * depth + "]" * depth
+        tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {{"x": {deep}}}}}}}'
+        body = f'{{"messages": [{{"role": "user", "content": "a"}}], "max_tokens": 1, "tools": [{tool}]}}{pad}'
+        answer = served.client.post("/v1/chat/completions", content=body)
+        assert answer.status_code == 200 or "nested too deeply" in answer.json()["error"]["message"], depth

@@ -223,6 +223,7 @@ def test_a_key_opens_everything_but_health():
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Host": "example.com"}, 403),
         ({"Host": "localhost:1"}, 200),
+        ({"Host": "LOCALHOST.:1"}, 200),
         ({"Host": "[::1]:1"}, 200),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],

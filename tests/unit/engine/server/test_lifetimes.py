@@ -274,3 +274,33 @@ def test_many_clients_at_once_get_their_own_answers():
 
         assert all(pool.map(one, range(100)))
         assert idle(server) and threading.active_count() < 60
+
+
+def test_an_engine_that_others_know_to_be_lost_keeps_nobody_waiting():
+    with serving() as server, ThreadPoolExecutor(1) as pool:
+        server.engine.gate.clear()
+        waiting = pool.submit(server.complete, max_tokens=100)
+        until(lambda: server.service.engine.outstanding == 1)
+        server.service.engine.fail("rank 1 ended with status -9")
+        assert waiting.result(5).status_code == 500 and "rank 1 ended" in waiting.result().text
+        assert server.client.get("/health").status_code == 503
+        server.engine.gate.set()
+
+
+def test_a_connection_that_asks_nothing_is_closed(monkeypatch):
+    monkeypatch.setattr("dsv4_engine.server.connection.HEAD_S", 0.2)
+    with serving(slow) as server:
+        address = server.url.removeprefix("http://").split(":")
+        half = b"GET /health HTTP/1.1\r\nHost: local"
+        silent, slow_head, second = (socket.create_connection((address[0], int(address[1])), timeout=5) for _ in "abc")
+        slow_head.sendall(half)
+        second.sendall(half + b"host\r\n\r\n")
+        answer = b""
+        while b'"ok"' not in answer:
+            answer += second.recv(4096)
+        second.sendall(half)
+        # An answer may take as long as it takes.
+        assert server.complete(max_tokens=25, ignore_eos=True).json()["usage"]["completion_tokens"] == 25
+        assert [each.recv(1) for each in (silent, slow_head, second)] == [b"", b"", b""]
+        for each in (silent, slow_head, second):
+            each.close()
