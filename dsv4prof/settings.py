@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsv4prof.command_settings import AUDIT, SERVE
 from dsv4prof.errors import InputError, UsageError
 from dsv4prof.setting import ENV_PREFIX, Plain, Setting
 
@@ -51,7 +52,7 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(name="exact_num_tokens", kind=bool, default=False, help="Give output_size: the fix of sglang #29202"),
     Setting(name="backend", kind=str, default="reference", help="Attention backend"),
     Setting(name="page_size", kind=int, default=256, minimum=1, help="Tokens of a cache page"),
-    Setting(name="cache_mb", kind=int, default=None, minimum=1, help="Caches, MiB; default: as requests need"),
+    Setting(name="cache_mb", kind=int, default=None, minimum=1, help="Caches, MiB; default: as needed"),
     Setting(name="radix", kind=bool, default=True, help="Keep prefixes for like requests"),
     Setting(name="mixed", kind=bool, default=False, help="Prefill steps decode as well"),
     Setting(name="overlap", kind=bool, default=None, help="Launch ahead of reading; default: on GPUs"),
@@ -66,9 +67,7 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time"),
     Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request"),
     Setting(name="chunk_tokens", kind=int, default=128, minimum=1, help="Most prompt tokens in one prefill step"),
-    Setting(
-        name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: as the prompts need"
-    ),
+    Setting(name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: as needed"),
     Setting(
         name="prompts",
         kind=str,
@@ -129,67 +128,11 @@ SETTINGS: dict[str, Setting] = _table(
         choices=("note", "warning", "error", "never"),
         help="Exit 1 from note, warning or error on",
     ),
-    Setting(
-        name="audit_level",
-        kind=str,
-        default="likely",
-        choices=("certain", "likely", "possible"),
-        option="--level",
-        help="Least sure: certain, likely, possible",
-    ),
-    Setting(
-        name="audit_select",
-        kind=str,
-        default=None,
-        metavar="A,B",
-        option="--select",
-        help="Only these rules: DSV105,DSV2",
-    ),
-    Setting(name="audit_ignore", kind=str, default=None, metavar="A,B", option="--ignore", help="All but these rules"),
-    Setting(name="audit_hot_only", kind=bool, default=False, option="--hot-only", help="Only what a hot path reaches"),
-    Setting(
-        name="audit_exclude",
-        kind=str,
-        default=None,
-        metavar="A,B",
-        option="--exclude",
-        help="Files or folders to leave out, as globs",
-    ),
-    Setting(
-        name="audit_mirrors",
-        kind=str,
-        default=None,
-        metavar="A,B",
-        option="--mirror",
-        help="More names of host copies, as globs",
-    ),
-    Setting(
-        name="audit_hot", kind=str, default=None, metavar="A,B", option="--hot", help="More hot roots: module:function"
-    ),
-    Setting(
-        name="audit_cold", kind=str, default=None, metavar="A,B", option="--cold", help="Where no hot path goes on"
-    ),
-    Setting(
-        name="audit_torch",
-        kind=str,
-        default=None,
-        metavar="VERSION",
-        option="--torch",
-        help="Of torch; default: newest",
-    ),
-    Setting(
-        name="audit_baseline",
-        kind=str,
-        default=None,
-        metavar="FILE",
-        option="--baseline",
-        help="Report and fail on what is not in it",
-    ),
-    Setting(name="audit_jobs", kind=int, default=0, minimum=0, option="--jobs", help="Processes; 0: as many as pay"),
-    Setting(name="audit_cache", kind=bool, default=True, option="--cache", help="Keep what was read of files"),
+    *AUDIT,
+    *SERVE,
 )
 # Tables in [tool.dsv4prof] that hold the settings of one command, and the start of their names here.
-_TABLES = {"audit": "audit_"}
+_TABLES = {"audit": "audit_", "serve": "serve_"}
 # Settings that name a file of the project.
 _FILES = frozenset({"audit_baseline"})
 
@@ -222,8 +165,11 @@ def resolve(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    defaults: Mapping[str, Plain] | None = None,
 ) -> Settings:
-    """The settings `names`, from the strongest source that has each; `cli` values of None were not given."""
+    """The settings `names`, from the strongest source that has each; `cli` values of None were not given. `defaults`
+    are a command's own, where they differ.
+    """
     environment = os.environ if env is None else env
     check_env(environment)
     project, table = load_project(Path.cwd() if cwd is None else cwd)
@@ -238,7 +184,7 @@ def resolve(
             value = _placed(setting.parse(table[name], str(project)), name, project)
             values[name] = Resolved(value, _source(project, name))
         else:
-            values[name] = Resolved(setting.default, "default")
+            values[name] = Resolved((defaults or {}).get(name, setting.default), "default")
     return Settings(values)
 
 

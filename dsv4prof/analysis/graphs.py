@@ -22,7 +22,6 @@ _COLUMNS = [
     Column("unknown", "unknown", "count"),
     Column("reason", "reason"),
 ]
-CPU_REASON = "no graph runner on this device"
 
 
 def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = None, asked: bool = False) -> Analysis:
@@ -37,8 +36,8 @@ def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = Non
     reasons = reasons or {}
     wanted = asked or index.has_gpu or any(tally[True] for tally in counts.values())
     if not wanted:
-        words = sorted({reasons[phase.value] for phase in counts if phase.value in reasons}) or [CPU_REASON]
-        return Analysis(notes=[f"graphs: none captured ({'; '.join(words)})"])
+        words = sorted({reasons[phase.value] for phase in counts if phase.value in reasons})
+        return Analysis(notes=["graphs: none captured" + (f" ({'; '.join(words)})" if words else "")])
     rows: list[dict[str, Cell]] = [
         {
             "phase": phase.value,
@@ -56,7 +55,13 @@ def analyze_graphs(index: TraceIndex, *, reasons: Mapping[str, str] | None = Non
         # A prompt has another shape each time: nobody captures it.
         if tally[False] and phase is not Phase.PREFILL
     ]
-    return Analysis(sections=[section], findings=findings)
+    return Analysis(sections=[section], findings=findings, notes=[_captured(counts)])
+
+
+def _captured(counts: Mapping[Phase, Tally[bool | None]]) -> str:
+    """How often each phase was captured, in a line."""
+    shares = (f"{phase.value} {tally[True]:,} of {sum(tally.values()):,}" for phase, tally in counts.items())
+    return f"graphs: captured {', '.join(shares)}"
 
 
 def _counts(index: TraceIndex) -> dict[Phase, Tally[bool | None]]:

@@ -32,8 +32,8 @@ def bench(
     output_file: Path | None = None,
     progress: Progress = lambda event: None,
 ) -> Report:
-    """Exit status 1 when a request failed. `own`: arguments of a server that is started for it, whose address replaces
-    `spec.url`. `output_file` gets one line of JSON more.
+    """Exit status 1 when a request failed, 130 with what was measured when Ctrl-C ended it. `own`: arguments of a
+    server that is started for it, whose address replaces `spec.url`. `output_file` gets one line of JSON more.
 
     Raises UsageError when the server cannot be reached or refuses, OutputError for a file that cannot be written,
     MissingExtraError without httpx.
@@ -61,6 +61,10 @@ def _report(spec: BenchSpec, benched: Any, record: dict[str, Any], output_file: 
     reasons = [f"{count} x {reason}" for reason, count in figures.errors.items()]
     failed = f"{plural(figures.failed, 'request')} failed: {reasons[0]}" if reasons else ""
     checks = [Check(key="requests", ok=not reasons, message=failed or f"{plural(figures.completed, 'request')} served")]
+    if benched.interrupted:
+        answered = figures.completed + figures.failed
+        failed = f"interrupted: {answered} of {plural(benched.asked, 'request')} had an answer"
+        checks.append(Check(key="interrupted", ok=False, message=failed))
     if output_file is not None:
         checks.append(Check(key="output", ok=True, message=f"{output_file}: one line more"))
     return Report(
@@ -69,7 +73,7 @@ def _report(spec: BenchSpec, benched: Any, record: dict[str, Any], output_file: 
         checks=checks,
         sections=[_totals(spec, figures), *_latencies(figures)],
         notes=reasons[1:],
-        verdict=Verdict(exit_code=1 if reasons else 0, summary=failed or "served"),
+        verdict=Verdict(exit_code=130 if benched.interrupted else 1 if reasons else 0, summary=failed or "served"),
         next_command=then,
         data=record,
     )
@@ -140,7 +144,7 @@ def _record(spec: BenchSpec, benched: Any) -> dict[str, Any]:
         "num_prompts": figures.completed + figures.failed,
         "random_input_len": spec.input_len,
         "random_output_len": spec.output_len,
-        "random_range_ratio": spec.range_ratio,
+        "random_range_ratio": spec.ratio,
         "request_rate": finite,
         "max_concurrency": spec.max_concurrency,
         "seed": spec.seed,
@@ -148,6 +152,7 @@ def _record(spec: BenchSpec, benched: Any) -> dict[str, Any]:
         "completed": figures.completed,
         "failed": figures.failed,
         "errors": figures.errors,
+        "interrupted": benched.interrupted,
         "total_input_tokens": figures.input_tokens,
         "total_cached_tokens": figures.cached_tokens,
         "total_output_tokens": figures.output_tokens,

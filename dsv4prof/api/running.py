@@ -107,7 +107,7 @@ def _served(folder: Path, session: Session) -> Report:
         metrics=_throughput(session, with_acceptance=True),
         notes=engine_notes(work),
         verdict=Verdict(exit_code=0, summary="served"),
-        next_command="dsv4prof run --profile",
+        next_command=shlex.join(["dsv4prof", *(session.command[1:] or ["run"]), "--profile"]),
         data={**_run_facts(folder, session), "accept_length": work.get("accept_length")},
     )
 
@@ -123,6 +123,8 @@ def engine_notes(facts: Mapping[str, Any]) -> list[str]:
     if graphs := facts.get("graph_memory"):
         size = sum(graph["bytes"] for graph in graphs)
         notes.append(f"graphs a rank: {plural(len(graphs), 'graph')}, {size / 1e6:,.1f} MB")
+    if faults := facts.get("faults"):
+        notes.append(f"faults on purpose: {', '.join(faults)}; tokens may be wrong")
     for reason, times in (facts.get("plan_fallbacks") or {}).items():
         notes.append(
             f"compress plans were made on the device {times:,} times although the host was to make them: {reason}"

@@ -38,8 +38,9 @@ def bench(
     input_len: Annotated[int, typer.Option("--random-input-len", metavar="N", help="Prompt tokens [256]")] = 256,
     output_len: Annotated[int, typer.Option("--random-output-len", metavar="N", help="Output tokens [64]")] = 64,
     range_ratio: Annotated[
-        float, typer.Option("--random-range-ratio", metavar="X", help="Shortest over longest, 0 to 1 [0]")
-    ] = 0.0,
+        float | None,
+        typer.Option("--random-range-ratio", metavar="X", help="Shortest over longest [0; of own prompts 1]"),
+    ] = None,
     request_rate: Annotated[
         float, typer.Option("--request-rate", metavar="X", help="Arrivals a second, Poisson [inf: at once]")
     ] = float("inf"),
@@ -51,8 +52,8 @@ def bench(
         int, typer.Option("--gsp-prompts-per-group", metavar="N", help="Requests for each of them [8]")
     ] = 8,
     gsp_system: Annotated[
-        int, typer.Option("--gsp-system-prompt-len", metavar="N", help="Tokens of a shared prefix [256]")
-    ] = 256,
+        int, typer.Option("--gsp-system-prompt-len", metavar="N", help="Tokens of a shared prefix [1024]")
+    ] = 1024,
     gsp_question: Annotated[int, typer.Option("--gsp-question-len", metavar="N", help="Tokens behind it [32]")] = 32,
     gsp_output: Annotated[int, typer.Option("--gsp-output-len", metavar="N", help="Output tokens [32]")] = 32,
     prompts: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import SHOW_SETTINGS
+from dsv4prof.setting import Plain
 from dsv4prof.settings import SETTINGS, Settings, resolve
 
 Command = TypeVar("Command", bound=Callable[..., int])
@@ -26,7 +27,7 @@ def setting(name: str) -> Any:
 
 # What the embedded engine can be asked for, by whichever command starts it.
 ENGINE_NAMES = (
-    "model", "device", "dtype", "dp", "ep", "drafts", "exact_num_tokens", "backend", "page_size", "cache_mb", "radix",
+    "model", "device", "dtype", "ep", "drafts", "exact_num_tokens", "backend", "page_size", "cache_mb", "radix",
     "mixed", "overlap", "graphs", "draft_extend_graph", "plan_on", "faults", "simulate_accept_len", "max_requests",
     "chunk_tokens", "context_len", "threads",
 )  # fmt: skip
@@ -76,9 +77,13 @@ FailOn = Annotated[str | None, setting("fail_on")]
 ShowSettings = Annotated[bool, typer.Option(SHOW_SETTINGS, help="Print the settings with their sources, and exit")]
 
 
-def choose(names: Iterable[str], given: Mapping[str, object], *, show: bool) -> Settings:
-    """The settings of a command. With `show` they are its result, and the command ends here."""
-    chosen = resolve(names, given)
+def choose(
+    names: Iterable[str], given: Mapping[str, object], *, show: bool, defaults: Mapping[str, Plain] | None = None
+) -> Settings:
+    """The settings of a command; `defaults` are its own, where they differ from the table's. With `show` the settings
+    are its result, and the command ends here.
+    """
+    chosen = resolve(names, given, defaults=defaults)
     if show:
         from dsv4prof import api
 

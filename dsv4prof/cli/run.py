@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dsv4prof.target.spec import RunSpec
 
 NAMES = (
-    "tp", *ENGINE_NAMES, "requests", "max_new_tokens", "prompts", "port", "name", *PLAN_NAMES, "sessions_dir", "format",
-    "fail_on",
+    "tp", "dp", *ENGINE_NAMES, "requests", "max_new_tokens", "prompts", "port", "name", *PLAN_NAMES, "sessions_dir",
+    "format", "fail_on",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def run(
 def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
     from dsv4prof.target.spec import RunSpec
 
-    same = ("tp", "requests", "max_new_tokens", "prompts", "name", "port")
+    same = ("tp", "dp", "requests", "max_new_tokens", "prompts", "name", "port")
     return RunSpec(
         **engine_fields(chosen),
         **{name: chosen[name] for name in same},

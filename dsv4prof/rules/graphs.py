@@ -10,7 +10,7 @@ RULES = (
         code="DSV301",
         name="phase-ran-eagerly",
         severity=Severity.NOTE,
-        summary="a phase ran eagerly on a GPU although graphs exist there",
+        summary="a phase ran eagerly although graphs are there for it",
         doc="Every kernel of an eager phase is launched by the host. A captured phase is one launch. The finding "
         "names the "
         "reason that the graph gate gave, when the recording has it (sglang #29202: the gate of draft-extend knew "

@@ -215,6 +215,7 @@ def engine_facts(spec: RunSpec, engine: Any) -> dict[str, Any]:
             for graph in graphs.graphs
         ],
         "simulate_accept_len": spec.simulate_accept_len,
+        "faults": list(spec.faults),
         "plan_fallbacks": dict(engine.runner.plan_fallbacks),
         "caches": cache_facts(engine),
     }

@@ -29,6 +29,7 @@ def test_a_server_of_its_own(workspace: Path, tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.stderr
     shown = dict(re.findall(r"^(.+?):\s+(\S+)$", outcome.stdout, re.MULTILINE))
     assert set(NAMES) <= set(shown)
+    assert "next:" not in outcome.stderr, "its server is gone when somebody reads it"
     assert int(shown["Successful requests"]) == 6 and 1 <= float(shown["Concurrency"]) <= 3.01
     (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
     assert f"{json.loads(line)['mean_ttft_ms']:.2f}" == shown["Mean TTFT (ms)"]

@@ -142,12 +142,20 @@ def test_what_is_refused_is_one_sentence(place: Path) -> None:
     assert refused.status == 2 and f"port {port} on 127.0.0.1 cannot be used" in refused.stderr
 
 
+def test_a_rank_of_torchrun_is_no_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert console.guarded(lambda: app(["serve", "--tp", "2"], standalone_mode=False)) == 2
+    told = capsys.readouterr().err
+    assert "serve is no rank of torchrun's" in told and "hint: serve --tp N starts its own ranks, on one host" in told
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (("--model", "nowhere"), "model nowhere does not exist"),
         (("--port", "70000"), "port 70000 is not between 0 and 65535"),
-        (("--max-queue", "-1"), "max_queue is -1"),
+        (("--max-queue", "-1"), "--max-queue: serve_max_queue = -1 is not at least 0"),
         (("--api-key", ""), "the API key is empty"),
         (("--tp", "3"), "3"),
         (("--drafts", "9"), "num_drafts is 9"),

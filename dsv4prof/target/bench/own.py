@@ -16,7 +16,7 @@ _END_S = 30.0
 @contextmanager
 def own_server(arguments: Sequence[str]) -> Iterator[str]:
     """`dsv4prof serve` with these arguments on a free port; its address. Raises UsageError when it does not start."""
-    command = [sys.executable, "-m", "dsv4prof", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "dsv4prof", "serve", "--by-bench", "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None

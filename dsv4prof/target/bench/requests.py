@@ -64,7 +64,7 @@ def _texts(spec: BenchSpec, numbers: random.Random) -> list[tuple[list[int] | st
 
 
 def _length(longest: int, spec: BenchSpec, numbers: random.Random) -> int:
-    return numbers.randint(max(1, int(longest * spec.range_ratio)), longest)
+    return numbers.randint(max(1, int(longest * spec.ratio)), longest)
 
 
 def _tokens(spec: BenchSpec, length: int, numbers: random.Random) -> list[int]:

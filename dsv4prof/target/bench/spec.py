@@ -20,8 +20,9 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     all at once. Closed loop: at most `max_concurrency` requests are under way. Both together bound an open loop.
 
     random: `num_prompts` prompts of random token ids; lengths are uniform from `range_ratio` times the given one to
-    the given one. generated-shared-prefix: `gsp_groups` system prompts, each with `gsp_prompts_per_group` questions.
-    prompts: the texts of the file `prompts`, between lines of ---, again from the start where there are too few.
+    the given one (None: from 1). generated-shared-prefix: `gsp_groups` system prompts, each with
+    `gsp_prompts_per_group` questions. prompts: the texts of the file `prompts`, between lines of ---, again from the
+    start where there are too few; outputs have the given length, unless `range_ratio` is given.
     `vocab_size`: random token ids are below it. `seed`: equal seeds give equal requests at equal moments.
     `temperature`, `ignore_eos`: sent with every request. `warmup`: requests before the clock starts, the
     first of which tells what the server can count. `timeout_s`: of
@@ -35,10 +36,10 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_prompts: int = 64
     input_len: int = 256
     output_len: int = 64
-    range_ratio: float = 0.0
+    range_ratio: float | None = None
     gsp_groups: int = 4
     gsp_prompts_per_group: int = 8
-    gsp_system_len: int = 256
+    gsp_system_len: int = 1024
     gsp_question_len: int = 32
     gsp_output_len: int = 32
     prompts: str | None = None
@@ -65,7 +66,7 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"request_rate is {self.request_rate}", hint=f"give {_LEAST_RATE} requests a second or more, or inf"
             )
-        if not 0 <= self.range_ratio <= 1:
+        if not 0 <= self.ratio <= 1:
             raise UsageError(f"range_ratio is {self.range_ratio}", hint="give 0 to 1; 1 makes all lengths equal")
         if not 32 <= self.vocab_size <= 1 << 24:
             raise UsageError(f"vocab_size is {self.vocab_size}", hint="give 32 or more, not over the model's")
@@ -79,3 +80,10 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"the model's name {self.model!a} has a character that no name has")
         if (self.dataset == "prompts") != (self.prompts is not None):
             raise UsageError("the dataset prompts and a file of prompts go together", hint="--prompts FILE")
+
+    @property
+    def ratio(self) -> float:
+        """Shortest over longest: who gives prompts of their own wants to compare, not to mix."""
+        if self.range_ratio is not None:
+            return self.range_ratio
+        return 1.0 if self.dataset == "prompts" else 0.0

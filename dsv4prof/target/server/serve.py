@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from dsv4prof.errors import MissingExtraError, RankFailedError, UsageError
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.recorder.control import ProfilerManager
 from dsv4prof.recorder.control_requests import Controlled
+from dsv4prof.recorder.coordinates import coordinates_from
 from dsv4prof.recorder.sink import installed_versions
 from dsv4prof.target.engine import check, engine_options, place_of
 from dsv4prof.target.hooks import ProfilingHooks
@@ -40,8 +42,14 @@ def serve(
     """Serve until SIGINT, which makes it True, or SIGTERM. `ready` hears the address when requests are answered.
 
     `stop` is handed a function that ends the server from any thread. Raises UsageError or InputError for what is
-    refused, RankFailedError when the engine fails while it serves, MissingExtraError without torch or starlette.
+    refused (to be one of torchrun's ranks, too), RankFailedError when the engine fails while it serves,
+    MissingExtraError without torch or starlette.
     """
+    if (coordinates_from(os.environ).world_size or 1) > 1:
+        raise UsageError(
+            "serve is no rank of torchrun's: RANK and WORLD_SIZE are set",
+            hint="serve --tp N starts its own ranks, on one host; unset them, or start it without torchrun",
+        )
     check(spec.engine)
     try:
         from dsv4_engine.errors import EngineError

@@ -130,3 +130,31 @@ def test_threads_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsv4prof.api.run", lambda spec, **_: seen.append(spec))
     assert call("run", "--threads", "3") == 0
     assert seen[0].threads == 3
+
+
+def test_settings_reach_the_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvicorn")
+    seen: list[Any] = []
+    monkeypatch.setattr("dsv4prof.api.serve", lambda spec, **_: seen.append(spec))
+    for name, value in (("TP", "2"), ("PORT", "30000"), ("SERVE_HOST", "::1"), ("SERVE_MAX_BODY_MB", "3")):
+        monkeypatch.setenv(f"DSV4PROF_{name}", value)
+    assert (
+        call("serve", "--port", "30001", "--model-name", "m", "--max-queue", "7", "--grace", "1", "--api-key", "k") == 0
+    )
+    (spec,) = seen
+    assert (spec.engine.tp, spec.engine.dp, spec.port, spec.host) == (2, 1, 30001, "::1")
+    assert (spec.model_name, spec.max_queue, spec.max_body_mb, spec.grace_s, spec.api_key) == ("m", 7, 3, 1.0, "k")
+    assert spec.engine.settings["tp"] == [2, "DSV4PROF_TP"] and "api_key" not in spec.engine.settings
+    monkeypatch.delenv("DSV4PROF_TP")
+    assert call("serve") == 0 and seen[1].engine.tp == 1 and seen[1].engine.settings["tp"] == [1, "default"]
+    assert call("serve", "--dp", "2") == 2 and "No such option: --dp" in capsys.readouterr().err
+    assert call("serve", "--show-settings", "--api-key", "secret") == 0
+    shown = capsys.readouterr().out
+    assert "serve_max_queue" in shown and "secret" not in shown
+
+
+def test_replicas_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("dsv4prof.api.run", lambda spec, **_: seen.append(spec))
+    assert call("run", "--dp", "2", "--tp", "1") == 0
+    assert (seen[0].dp, seen[0].tp) == (2, 1)

@@ -90,6 +90,16 @@ def test_the_settings_of_one_command_have_a_table_of_their_own(tmp_path: Path) -
     )
 
 
+def test_a_server_shares_what_run_has_and_adds_a_table(tmp_path: Path) -> None:
+    project = tmp_path / "pyproject.toml"
+    names = ("tp", "port", "serve_max_queue", "serve_grace")
+    assert [resolve(names, {}, env={}, cwd=tmp_path, defaults={"tp": 1})[name] for name in names] == [1, 0, 256, 5]
+    project.write_text("[tool.dsv4prof]\ntp = 4\nport = 30000\n[tool.dsv4prof.serve]\nmax-queue = 9\n")
+    chosen = resolve(names, {}, env={"DSV4PROF_SERVE_GRACE": "2"}, cwd=tmp_path, defaults={"tp": 1})
+    assert [chosen[name] for name in names] == [4, 30000, 9, 2.0], "a default yields to every source"
+    assert chosen.values["serve_max_queue"].source.endswith("pyproject.toml [tool.dsv4prof.serve] max_queue")
+
+
 def test_options_given_several_times_are_one_list(tmp_path: Path) -> None:
     assert (
         resolve(("audit_select",), {"audit_select": ["DSV1", "DSV201,DSV2"]}, env={}, cwd=tmp_path)["audit_select"]
@@ -103,6 +113,8 @@ def test_options_given_several_times_are_one_list(tmp_path: Path) -> None:
         ("[tool.dsv4prof.audit]\nmirror = ['x']", "unknown key 'mirror' in [tool.dsv4prof.audit]"),
         ("[tool.dsv4prof]\naudit = 3", "[tool.dsv4prof.audit] is not a table"),
         ("[tool.dsv4prof.audit]\nlevel = 'sure'", "audit_level = 'sure' is not one of certain, likely, possible"),
+        ("[tool.dsv4prof.serve]\ntp = 2", "unknown key 'tp' in [tool.dsv4prof.serve]"),
+        ("[tool.dsv4prof.serve]\napi_key = 'k'", "unknown key 'api_key' in [tool.dsv4prof.serve]"),
         ("[tool.dsv4prof.audit]\njobs = -1", "audit_jobs = -1 is not at least 0"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -18,6 +20,7 @@ from dsv4prof.api.benching import bench
 from dsv4prof.cli import console
 from dsv4prof.cli.app import app
 from dsv4prof.errors import UsageError
+from dsv4prof.settings import SETTINGS
 from dsv4prof.target.bench.client import Served
 from dsv4prof.target.bench.figures import figures, spread
 from dsv4prof.target.bench.requests import make_requests
@@ -61,6 +64,25 @@ def test_prompts_of_a_file_are_used_again(tmp_path):
     (tmp_path / "p.txt").write_text("one\n---\ntwo\n")
     spec = BenchSpec(url=HERE, dataset="prompts", prompts=str(tmp_path / "p.txt"), num_prompts=3)
     assert [request.prompt for request in make_requests(spec)] == ["one", "two", "one"]
+
+
+def test_outputs_of_own_prompts_are_mixed_only_when_asked_for(tmp_path):
+    (tmp_path / "p.txt").write_text("one\n---\ntwo\n")
+
+    def lengths(**wished):
+        spec = BenchSpec(url=HERE, dataset="prompts", prompts=str(tmp_path / "p.txt"), output_len=8, **wished)
+        return {request.output_len for request in make_requests(spec)}
+
+    assert lengths() == {8}
+    assert lengths(range_ratio=0.0) == set(range(1, 9))
+    assert {request.output_len for request in make_requests(BenchSpec(url=HERE, output_len=8))} == set(range(1, 9))
+
+
+def test_a_shared_prefix_is_some_pages_and_fits_a_small_context():
+    spec = BenchSpec(url=HERE)
+    page = SETTINGS["page_size"].default
+    assert (spec.gsp_system_len - 1) // page >= 3, "a page's key has the next token"
+    assert spec.gsp_system_len + spec.gsp_question_len + spec.gsp_output_len <= 2048
 
 
 def test_figures_by_hand():
@@ -113,12 +135,39 @@ def test_failures_are_counted_with_their_first_reason():
 
 
 def test_a_server_that_refuses_the_first_request_is_told_by_its_words():
-    with serving() as server, pytest.raises(UsageError, match="a context of 4096 holds it"):
+    with serving() as server, pytest.raises(UsageError, match="a context of 4096 holds it") as caught:
         bench(BenchSpec(url=server.url, num_prompts=1, input_len=5000, range_ratio=1))
+    assert "give shorter prompts" in caught.value.hint
     with serving(api_key="k") as server:
         with pytest.raises(UsageError, match="without the right key"):
             bench(BenchSpec(url=server.url, num_prompts=1))
         assert bench(BenchSpec(url=server.url, num_prompts=1, api_key="k")).data["completed"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_what_was_measured(number, tmp_path):
+    """The server answers its first requests, and then no more until the client has gone."""
+    before = signal.getsignal(number)
+    with serving(lambda: FakeEngine(step_s=0.01), max_outstanding=100) as server:
+
+        def interrupt():
+            until = time.monotonic() + 30
+            while len(server.engine.added) < 5 and time.monotonic() < until:
+                time.sleep(0.005)
+            server.engine.gate.clear()
+            os.kill(os.getpid(), number)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        spec = BenchSpec(url=server.url, num_prompts=90, output_len=6, range_ratio=1, max_concurrency=2)
+        report = bench(spec, output_file=tmp_path / "out.jsonl")
+        thread.join()
+        server.engine.gate.set()
+    answered = report.data["completed"]
+    assert report.verdict.exit_code == 130 and 1 <= answered < 90 and report.data["failed"] == 0
+    assert report.checks[1].message == f"interrupted: {answered} of 90 requests had an answer"
+    assert report.data["mean_e2e_latency_ms"] > 0 and json.loads((tmp_path / "out.jsonl").read_text())["interrupted"]
+    assert signal.getsignal(number) is before
 
 
 class PlainServer(BaseHTTPRequestHandler):

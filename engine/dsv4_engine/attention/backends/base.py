@@ -57,7 +57,7 @@ def load_backend(name: str) -> AttentionBackend:
     if name in _PLANNED:
         raise EngineError(f"attention backend {name!r} is not built yet", hint="use reference")
     if name not in REGISTRY:
-        raise EngineError(f"attention backend {name!r} is unknown", hint=f"known: {', '.join((*REGISTRY, *_PLANNED))}")
+        raise EngineError(f"attention backend {name!r} is unknown", hint=f"known: {', '.join(REGISTRY)}")
     module, _, attribute = REGISTRY[name].partition(":")
     try:
         backend: AttentionBackend = getattr(import_module(module), attribute)()
