@@ -13,7 +13,7 @@ SHARED = ROOT.parent / "shared"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell ignores SIGINT for what it starts in the background, nohup SIGHUP, and children of the tests would inherit that.
+# A shell ignores SIGINT for what it starts in the background, nohup SIGHUP; children of the tests would inherit that.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,7 +33,8 @@ class CudaGraph:
         self._graph = torch.cuda.CUDAGraph()
         # Other threads of a server may allocate meanwhile; only this one's calls belong to the capture.
         # dsv4prof: allow[DSV106] a capture waits for the device, once for each bucket
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        capture = torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+        with _no_collection(), capture:
             self._outputs = function(self._inputs)
         reserved = torch.cuda.memory_reserved(stream.device) - before
         self.num_bytes = max(0, reserved) + sum(tensor.nbytes for tensor in tree.tensors(self._inputs).values())
@@ -41,6 +44,19 @@ class CudaGraph:
         tree.copy_(self._inputs, inputs)
         self._graph.replay()
         return self._outputs
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection within: one that frees another engine's graph or event calls the driver, which a capture
+    does not survive (seen on an H200: "operation not permitted when stream is capturing")."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CudaGraphMaker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from dsv4_engine.checkpoint.load import load_checkpoint
+from dsv4_engine.graphs.cuda import CudaGraphMaker
 from dsv4_engine.parallel.group import close, init_process_group
 from dsv4_engine.parallel.groups import ParallelGroups
 from dsv4_engine.phase import Phase
@@ -182,3 +184,27 @@ def test_two_gpus_give_the_golden_logits(tmp_path):
     expected = load_file(GOLDEN / "golden.safetensors")["p257.logits"]
     for rank in range(2):
         assert worst(torch.load(tmp_path / f"{rank}.pt"), expected) < 1e-4
+
+
+def test_no_old_graph_is_freed_within_a_capture():
+    maker, calls, usual = CudaGraphMaker(GPU), [], gc.get_threshold()
+    old = [maker.capture(lambda values: values + 1, torch.ones(4, device=GPU))]
+    old.append(old)
+
+    def function(values):
+        calls.append(None)
+        if len(calls) == 3:  # the capture; the two before it warm up
+            gc.set_threshold(1, 1, 1)
+            for _ in range(100):
+                garbage: list[object] = []
+                garbage.append(garbage)
+        return values * 2
+
+    gc.collect()
+    gc.set_threshold(10**6)
+    try:
+        del old
+        graph = maker.capture(function, torch.ones(4, device=GPU))
+    finally:
+        gc.set_threshold(*usual)
+    assert graph.replay(torch.full((4,), 3.0, device=GPU)).tolist() == [6.0] * 4

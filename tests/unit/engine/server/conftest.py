@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("starlette", reason="the engine extra is not installed")
+
 from served import serving
 
 
