@@ -188,21 +188,21 @@ def test_two_gpus_give_the_golden_logits(tmp_path):
 
 def test_no_old_graph_is_freed_within_a_capture():
     maker, calls, usual = CudaGraphMaker(GPU), [], gc.get_threshold()
-    old = [maker.capture(lambda values: values + 1, torch.ones(4, device=GPU))]
-    old.append(old)
 
     def function(values):
         calls.append(None)
         if len(calls) == 3:  # the capture; the two before it warm up
-            gc.set_threshold(1, 1, 1)
+            gc.set_threshold(1)
             for _ in range(100):
                 garbage: list[object] = []
                 garbage.append(garbage)
         return values * 2
 
-    gc.collect()
     gc.set_threshold(10**6)
     try:
+        # Garbage that only a collection finds, and that is young enough for the first one.
+        old = [maker.capture(lambda values: values + 1, torch.ones(4, device=GPU))]
+        old.append(old)
         del old
         graph = maker.capture(function, torch.ones(4, device=GPU))
     finally:
