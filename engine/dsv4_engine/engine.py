@@ -27,7 +27,6 @@ from dsv4_engine.scheduler.replicas import ReplicaScheduler
 from dsv4_engine.scheduler.scheduler import Committed, Scheduler
 from dsv4_engine.worker import Worker, WorkerSettings
 
-BACKEND = "reference"
 _KEY_LEN_STEP = 128
 _SEED_BITS = 63
 

@@ -49,11 +49,3 @@ class NullHooks:
 
     def accepted(self, *, requests: int, tokens: int) -> None:
         return None
-
-
-class ProfileControl(Protocol):
-    """Start and stop of a recorder, offered to a server's `/start_profile` and `/stop_profile`."""
-
-    def start(self, request: dict[str, object]) -> None: ...
-
-    def stop(self) -> None: ...

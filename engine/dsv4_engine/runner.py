@@ -135,11 +135,6 @@ class ModelRunner:
         """The last uploaded plans with their checksums, where staging is faulty on purpose; else empty."""
         return self._planner.staged
 
-    @property
-    def staging_waits(self) -> int:
-        """Uploads that waited for a staging buffer's last copy."""
-        return self._staging.waits
-
     @torch.no_grad()
     def prepare(self, batch: ForwardBatch, *, compress: bool) -> StepInputs:
         """All that a pass needs beside weights and pools: metadata, rotations, the backend's plan.
