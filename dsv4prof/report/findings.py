@@ -58,8 +58,10 @@ def _unmeasured_reads(findings: list[Finding], style: Style) -> list[str]:
 
 
 def _count(finding: Finding) -> str:
-    per_step = finding.evidence.get("per_step")
-    return f"{per_step:g}/step" if per_step else f"{finding.evidence[_READS]:,} in all"
+    """Reads a step, of the kind that has them where no other has."""
+    per_step, kinds = finding.evidence.get("per_step"), finding.evidence.get("step_kinds") or []
+    step = f"{kinds[0]} step" if len(kinds) == 1 else "step"
+    return f"{per_step:g}/{step}" if per_step else f"{finding.evidence[_READS]:,} in all"
 
 
 def _plain(findings: list[Finding], style: Style) -> list[str]:

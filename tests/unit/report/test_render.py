@@ -71,6 +71,12 @@ def test_reads_of_a_cpu_run_are_counted_and_placed() -> None:
     ]
 
 
+def test_reads_of_one_kind_of_step_are_counted_by_its_steps() -> None:
+    of_one, of_two = (_text(findings=[_read(step_kinds=kinds)]) for kinds in (["prefill"], ["decode", "prefill"]))
+    assert "2/prefill step  DSV105" in of_one
+    assert "2/step  DSV105" in of_two
+
+
 def test_measured_reads_are_a_table_of_cost() -> None:
     head, first, second = _text(findings=[_read(cost=420_000), _read(cost=1_234, per_step=None)]).splitlines()
     assert head.split() == ["cost/step", "rule", "what", "where"]
