@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.outputs import require_writable
 from dsv4prof.api.words import plural
 from dsv4prof.errors import MissingExtraError, OutputError
 from dsv4prof.model.report import Check, Column, Provenance, Report, Section, Verdict
@@ -45,7 +46,7 @@ def bench(
         raise MissingExtraError(error.name or "httpx", "engine", purpose="the benchmark client") from error
 
     if output_file is not None:
-        _check_writable(output_file)
+        require_writable(output_file, option="--output-file")
     with nullcontext(spec.url) if own is None else own_server(own) as url:
         chosen = msgspec.structs.replace(spec, url=url)
         benched = load(chosen, progress)
@@ -164,17 +165,6 @@ def _record(spec: BenchSpec, benched: Any) -> dict[str, Any]:
         "accept_length": figures.accept_length,
         **spreads,
     }
-
-
-def _check_writable(path: Path) -> None:
-    """Before minutes of work whose result would be lost."""
-    try:
-        with path.open("ab"):
-            pass
-    except OSError as error:
-        raise OutputError(
-            f"--output-file: {path} cannot be written: {error.strerror}", hint="name another file"
-        ) from None
 
 
 def _append(path: Path, record: dict[str, Any]) -> None:

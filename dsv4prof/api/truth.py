@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.outputs import require_writable
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError, OutputError, UsageError
 from dsv4prof.model.report import Cell, Column, Provenance, Report, Section, Verdict
@@ -43,7 +44,7 @@ def truth_measure(
     other = measured.read(Path(against)) if against not in (None, SHIPPED) else None
     require_device()
     if output is not None:
-        _check_writable(output)
+        require_writable(output, option="-o")
     try:
         truth = measure_all(wanted, say=progress)
     except InterruptedMeasuringError as stopped:
@@ -133,16 +134,6 @@ def _pair(old: str, new: str) -> tuple[Truth, Truth]:
         return nearest(after.meta), after
     before = measured.read(Path(old))
     return before, nearest(before.meta) if new == SHIPPED else measured.read(Path(new))
-
-
-def _check_writable(output: Path) -> None:
-    try:
-        with output.open("ab"):
-            pass
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {output}: {error.strerror or error}", hint="name another file with -o"
-        ) from error
 
 
 def _written(output: Path | None, truth: Truth) -> Path:

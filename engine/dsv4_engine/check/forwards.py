@@ -119,7 +119,7 @@ def make_runner(
 ) -> ModelRunner:
     """The set's model in fp32, with a cache slot for every prompt."""
     folder = golden.quant_folder if quantised else golden.folder
-    config, weights = load_checkpoint(folder, tp_rank=rank.group.rank, tp_size=rank.group.size)
+    config, weights = load_checkpoint(folder, place=ParallelGroups.tensor_parallel(rank.group).place)
     shape = CacheShape(
         max_requests=len(golden.prompts),
         context_len=context_len or golden.context_len,

@@ -20,8 +20,7 @@ from dsv4_engine.checkpoint.sharding import is_local, shard
 from dsv4_engine.checkpoint.tiny import tiny_weights
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
-from dsv4_engine.parallel.place import ParallelSizes, Place
-from dsv4_engine.parallel.sizes import require_divisible
+from dsv4_engine.parallel.place import ALONE, Place
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
@@ -30,23 +29,16 @@ _SHAPE_HINT = "config.json and weights must come from the same checkpoint"
 
 
 def load_checkpoint(
-    path: Path | str,
-    *,
-    tp_rank: int = 0,
-    tp_size: int = 1,
-    place: Place | None = None,
-    dtype: torch.dtype = torch.float32,
+    path: Path | str, *, place: Place = ALONE, dtype: torch.dtype = torch.float32
 ) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
     """Config and this rank's weights under official names, dequantised, on the CPU.
 
     Matrices and norms come in `dtype`, the tensors that the paper keeps in fp32 (hyper-connections, sinks, position
-    biases, router biases) in fp32, `tid2eid` in int64; scales are consumed. `place` says which part is this rank's;
-    without it the rank is `tp_rank` of `tp_size` and nothing but tensor parallel. EngineError names the file or tensor
-    that is missing, cut or of the wrong shape, and the sizes that divide the model where the wanted one does not.
+    biases, router biases) in fp32, `tid2eid` in int64; scales are consumed. `place` says which part is this rank's.
+    EngineError names the file or tensor that is missing, cut or of the wrong shape, and the sizes that divide the model
+    where the wanted one does not.
     """
     config = load_config(path)
-    require_divisible(config, tp_size)
-    place = place or Place(rank=tp_rank, sizes=ParallelSizes(tp=tp_size))
     place.sizes.require_divides(config)
     weights: dict[str, torch.Tensor] = {}
     with _source(path, config) as source:

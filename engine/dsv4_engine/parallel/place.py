@@ -91,5 +91,9 @@ class Place:
         return range(first, min(first + block, num_experts))
 
 
+ALONE = Place()
+"""The only rank there is."""
+
+
 def _divisors(count: int) -> list[int]:
     return [size for size in range(1, count + 1) if count % size == 0]

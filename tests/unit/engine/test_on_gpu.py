@@ -170,7 +170,7 @@ def logits_on_rank(rank: int, size: int, folder: str) -> None:
     torch.cuda.set_device(device)
     torch.backends.cuda.matmul.allow_tf32 = False
     group = init_process_group(rank=rank, size=size, device=device, init_method=f"file://{folder}/meet")
-    config, weights = load_checkpoint(GOLDEN, tp_rank=rank, tp_size=size)
+    config, weights = load_checkpoint(GOLDEN, place=ParallelGroups.tensor_parallel(group).place)
     ids = load_file(GOLDEN / "golden.safetensors")["p257.input_ids"]
     runner = make_runner(config, weights, device=device, groups=ParallelGroups.tensor_parallel(group))
     torch.save(runner.forward_target(make_batch((1, 0, ids), device=device)).logits.cpu(), f"{folder}/{rank}.pt")

@@ -14,6 +14,8 @@ from dsv4_engine.checkpoint.configs import load_config
 from dsv4_engine.checkpoint.layout import tensor_specs
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.errors import EngineError
+from dsv4_engine.parallel.place import ParallelSizes, Place
+from dsv4_engine.parallel.sizes import require_divisible
 from engine_batches import GOLDEN
 
 HEAD_SINK = "layers.1.attn.attn_sink"
@@ -92,7 +94,7 @@ def test_scales_and_packed_weights_as_plain_bytes(tmp_path, quantised, stored_as
 @pytest.mark.parametrize("size", [2, 4])
 def test_ranks_together_hold_the_whole_model(size):
     config, whole = load_checkpoint(GOLDEN)
-    ranks = [load_checkpoint(GOLDEN, tp_rank=rank, tp_size=size)[1] for rank in range(size)]
+    ranks = [load_checkpoint(GOLDEN, place=Place(rank=rank, sizes=ParallelSizes(tp=size)))[1] for rank in range(size)]
     for name, weight in whole.items():
         parts = [rank[name] for rank in ranks if name in rank]
         if ".ffn.experts." in name:
@@ -108,10 +110,16 @@ def test_ranks_together_hold_the_whole_model(size):
     assert "layers.1.ffn.experts.0.w1.weight" in ranks[0] and "layers.1.ffn.experts.7.w1.weight" in ranks[-1]
 
 
-@pytest.mark.parametrize("size", [3, 8, 16, 0])
+def test_no_rank_divides_nothing():
+    with pytest.raises(EngineError, match="over 0 ranks") as caught:
+        require_divisible(load_config(GOLDEN), 0)
+    assert "1, 2, 4" in caught.value.hint
+
+
+@pytest.mark.parametrize("size", [3, 8, 16])
 def test_sizes_that_do_not_divide_the_model(size):
     with pytest.raises(EngineError) as caught:
-        load_checkpoint(GOLDEN, tp_size=size)
+        load_checkpoint(GOLDEN, place=Place(sizes=ParallelSizes(tp=size)))
     assert f"over {size} ranks" in caught.value.message
     assert "1, 2, 4" in caught.value.hint
 

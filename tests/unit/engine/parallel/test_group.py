@@ -40,7 +40,7 @@ def collectives(group: TensorParallelGroup) -> torch.Tensor:
 
 def generate(group: TensorParallelGroup) -> torch.Tensor:
     """Logits of a chunked prefill, a decode step, and an MTP pass over all of its rows."""
-    config, weights = load_checkpoint(GOLDEN, tp_rank=group.rank, tp_size=group.size)
+    config, weights = load_checkpoint(GOLDEN, place=ParallelGroups.tensor_parallel(group).place)
     runner, ids = make_runner(config, weights, groups=ParallelGroups.tensor_parallel(group)), random_ids(150, seed=3)
     logits = run_chunks(runner, ids, [140, 1, 9])
     output = runner.forward_target(make_batch((1, 0, ids)))
