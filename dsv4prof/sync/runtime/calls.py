@@ -53,9 +53,12 @@ class Reason(msgspec.Struct, frozen=True):
 class DeviceListener(Protocol):
     """Hears what a program does with the device, in the order in which the host does it.
 
-    Streams and events are named by integers (their addresses or counters); 0 is the default stream. A tensor's memory is
-    the range of its storage; of a shadow that of the CPU tensor inside, which `memory_of` of the feeder tells.
+    Streams and events are named by integers (their addresses or counters); 0 is the default stream. A tensor's memory
+    is the range of its storage; of a shadow that of the CPU tensor inside.
     """
+
+    def op_begins(self, call: OpCall) -> None:
+        """Before an operator runs: some of them end the program when what they were told is wrong."""
 
     def op(self, call: OpCall, result: Any) -> None:
         """After an operator ran (on a device: after it was launched)."""
