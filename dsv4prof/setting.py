@@ -8,8 +8,8 @@ from dsv4prof.errors import UsageError
 
 ENV_PREFIX = "DSV4PROF_"
 
-# Settings that a TOML file may give as a list.
-_LISTS = frozenset({"A,B", "R,R", "A+B"})
+# Settings that a TOML file may give as a list, and what stands between the entries in one text.
+_LISTS = {"A,B": ",", "R,R": ",", "A+B": ",", "A;B": ";"}
 
 Plain = str | int | float | bool | None
 
@@ -54,7 +54,7 @@ class Setting:
             return self._flag(raw, source)
         if self.kind is str:
             if isinstance(raw, list) and self.metavar in _LISTS:
-                return ",".join(map(str, raw))
+                return _LISTS[self.metavar].join(map(str, raw))
             if not isinstance(raw, str):
                 raise self._refuse(raw, source, "a text")
             return raw

@@ -111,6 +111,7 @@ SETTINGS: dict[str, Setting] = _table(
     Setting(name="threads", kind=int, default=None, minimum=1, help="Torch threads of a rank; default: shared out"),
     Setting(name="port", kind=int, default=0, minimum=0, help="The ranks' port on 127.0.0.1; 0: a free one"),
     Setting(name="name", kind=str, default=None, help="Of the session's folder; default: the model's"),
+    Setting(name="allow", kind=str, default=None, metavar="A;B", help="Intended syncs, as DSV106@FUNCTION=1: reason"),
     Setting(
         name="sessions_dir", kind=str, default="traces/local", metavar="PATH", help="Folder that holds the sessions"
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dsv4prof.api.analyzing import analyze
     from dsv4prof.api.attaching import attach
+    from dsv4prof.api.audit_tracing import audit_trace
     from dsv4prof.api.auditing import AuditRequest, audit_code
     from dsv4prof.api.benching import bench
     from dsv4prof.api.configuring import settings_report
@@ -33,6 +34,7 @@ _HOME = {
     "analyze": "analyzing",
     "attach": "attaching",
     "audit_code": "auditing",
+    "audit_trace": "audit_tracing",
     "bench": "benching",
     "doctor": "diagnosis",
     "merge": "merging",
@@ -60,6 +62,7 @@ __all__ = [
     "analyze",
     "attach",
     "audit_code",
+    "audit_trace",
     "bench",
     "doctor",
     "merge",

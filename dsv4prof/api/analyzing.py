@@ -22,6 +22,7 @@ from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Section
 from dsv4prof.model.session import CallSite, Session
 from dsv4prof.model.trace import MergedTrace
+from dsv4prof.sync.allowances import KNOWN, Allowance, parse_allowances
 from dsv4prof.sync.join import join_call_sites
 from dsv4prof.sync.trace import host_reads
 from dsv4prof.trace.index import TraceIndex
@@ -42,12 +43,17 @@ def analyze(
     *,
     sessions_dir: Path = Path("traces/local"),
     window: str | None = None,
+    allow: str | None = None,
     fail_on: str = "never",
 ) -> Report:
-    """Findings and tables of a session (or one `window` of it), a merged trace or rank files; status by `fail_on`."""
+    """Findings and tables of a session (or one `window` of it), a merged trace or rank files; status by `fail_on`.
+
+    `allow` declares intended syncs, as `sync.allowances` reads them. Raises UsageError and what `resolve` raises.
+    """
+    allowances = parse_allowances(allow)
     source = resolve(inputs, sessions_dir, window=window)
     gathered = gather(source)
-    insight = explain(gathered.trace, source.session)
+    insight = explain(gathered.trace, source.session, allowances)
     findings = [*insight.findings, *gathered.findings(source)]
     session = source.session.id if source.session else None
     return Report(
@@ -55,7 +61,7 @@ def analyze(
         provenance=Provenance(
             command="analyze", inputs=list(inputs), session=session, versions={"dsv4prof": __version__}
         ),
-        checks=[_source_check(gathered, source)],
+        checks=[source_check(gathered, source)],
         sections=insight.sections,
         metrics=insight.metrics,
         findings=findings,
@@ -66,14 +72,14 @@ def analyze(
     )
 
 
-def _source_check(gathered: Gathered, source: Source) -> Check:
+def source_check(gathered: Gathered, source: Source) -> Check:
     """What was read, since `latest` or a prefix does not say."""
     ranks = plural(len(gathered.trace.ranks), "rank")
     files = plural(len(source.files), "file")
     return Check(key="source", ok=gathered.whole or None, message=f"{source.label}: {ranks} in {files}")
 
 
-def explain(trace: MergedTrace, session: Session | None) -> Insight:
+def explain(trace: MergedTrace, session: Session | None, allowances: Sequence[Allowance] = KNOWN) -> Insight:
     """Run every analysis once. The session, where there is one, adds the gate's reasons and the calls' lines."""
     index = TraceIndex(trace)
     gates = _gates(session)
@@ -87,7 +93,7 @@ def explain(trace: MergedTrace, session: Session | None) -> Insight:
         ),
         analyze_quality(index),
     ]
-    reads = join_call_sites(host_reads(index), _call_sites(session))
+    reads = join_call_sites(host_reads(index, allowances), call_sites(session))
     metrics = [metric for part in parts for metric in part.metrics]
     return Insight(
         sections=[section for part in parts for section in part.sections],
@@ -104,7 +110,8 @@ def explain(trace: MergedTrace, session: Session | None) -> Insight:
     )
 
 
-def _call_sites(session: Session | None) -> list[CallSite]:
+def call_sites(session: Session | None) -> list[CallSite]:
+    """The calling lines that a session noted, by its lowest rank that has any."""
     if session is None:
         return []
     return next((record.call_sites for record in session.ranks if record.call_sites), [])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from dsv4prof.api.analyzing import call_sites
 from dsv4prof.api.sources import gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.model.finding import Severity, SourceFinding
@@ -25,9 +26,7 @@ def with_costs(
     """
     source = resolve([session], sessions_dir)
     gathered = gather(source)
-    known = source.session.ranks if source.session is not None else []
-    sites = next((record.call_sites for record in known if record.call_sites), [])
-    reads = join_call_sites(host_reads(TraceIndex(gathered.trace)), sites)
+    reads = join_call_sites(host_reads(TraceIndex(gathered.trace)), call_sites(source.session))
     costs = costs_of(findings, reads)
     joined = [_priced(finding, cost, source.label) for finding, cost in zip(findings, costs, strict=True)]
     seen = sum(cost is not None for cost in costs)

@@ -9,9 +9,9 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import add
-from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose
+from dsv4prof.cli.options import Allow, FailOn, Format, SessionsDir, ShowSettings, choose
 
-NAMES = ("sessions_dir", "format", "fail_on")
+NAMES = ("allow", "sessions_dir", "format", "fail_on")
 
 
 def register(app: typer.Typer) -> None:
@@ -25,14 +25,22 @@ def analyze(
     window: Annotated[
         str | None, typer.Option("--window", metavar="NAME", help="Which window of several; default: the first")
     ] = None,
+    allow: Allow = None,
     sessions_dir: SessionsDir = None,
     format: Format = None,
     fail_on: FailOn = None,
     show_settings: ShowSettings = False,
 ) -> int:
     """Say what made the recorded steps slow."""
-    chosen = choose(NAMES, {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}, show=show_settings)
+    given = {"allow": allow or None, "sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}
+    chosen = choose(NAMES, given, show=show_settings)
     from dsv4prof import api
 
-    report = api.analyze(inputs, sessions_dir=Path(chosen["sessions_dir"]), window=window, fail_on=chosen["fail_on"])
+    report = api.analyze(
+        inputs,
+        sessions_dir=Path(chosen["sessions_dir"]),
+        window=window,
+        allow=chosen["allow"],
+        fail_on=chosen["fail_on"],
+    )
     return console.emit(report, chosen["format"])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsv4prof.cli import console
-from dsv4prof.cli.help import Command, Group, examples, show_help_without_command
+from dsv4prof.cli.audit_trace import trace
+from dsv4prof.cli.help import Command, Group, add, examples, show_help_without_command
 from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
 from dsv4prof.errors import UsageError
 
@@ -41,11 +42,12 @@ def register(app: typer.Typer) -> None:
     )
     group = typer.Typer(
         cls=Group,
-        help="Find host syncs in source.",
+        help="Find host syncs: in source, in traces and as a program runs.",
         epilog=examples(*lines),
         rich_markup_mode=None,
     )
     group.command("code", cls=AuditCommand, epilog=examples(*lines))(code)
+    add(group, "trace", trace, "dsv4prof audit trace latest", "dsv4prof audit trace rank0.json.gz --format json")
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group, name="audit")
 

@@ -72,6 +72,7 @@ def _plain(value: object) -> str:
 
 
 SessionsDir = Annotated[str | None, setting("sessions_dir")]
+Allow = Annotated[list[str] | None, setting("allow")]
 Format = Annotated[str | None, setting("format")]
 FailOn = Annotated[str | None, setting("fail_on")]
 ShowSettings = Annotated[bool, typer.Option(SHOW_SETTINGS, help="Print the settings with their sources, and exit")]

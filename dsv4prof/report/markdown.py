@@ -25,7 +25,7 @@ def render_markdown(report: Report) -> str:
     checks = [f"- {'ok' if check.ok else 'failed'}: {plain(check.message)}" for check in report.checks if not check.ok]
     if checks:
         blocks.append("\n".join(checks))
-    if report.findings and report.kind != "audit-statistics":
+    if report.findings and report.kind not in ("audit-statistics", "audit-trace"):
         blocks.append(_findings(report.findings))
     blocks += [_section(section) for section in report.sections]
     if report.notes:

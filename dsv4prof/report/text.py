@@ -15,7 +15,7 @@ _PHASE = "phase."
 # The line of a run says what its tables would; `analyze` prints them.
 _WITHOUT_TABLES = frozenset({"run", "attach"})
 _TABLES_FIRST = frozenset({"merge", "sessions", "settings"})
-_WITHOUT_FINDINGS = frozenset({"audit-statistics"})
+_WITHOUT_FINDINGS = frozenset({"audit-statistics", "audit-trace"})
 # What was counted is the result as much as what was found.
 _ALWAYS_A_VERDICT = frozenset({"audit", "audit-statistics"})
 

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from dsv4prof.model.event import Track
+from dsv4prof.sync.launches import Launches
 from dsv4prof.trace.index import RankIndex
 
 
 class IdleAfter:
     """Device idle time from the last work that was waited for to the next work launched by the same thread."""
 
-    def __init__(self, rank: RankIndex) -> None:
-        self._rank = rank
+    def __init__(self, rank: RankIndex, launches: Launches) -> None:
+        self._rank, self._launches = rank, launches
 
     def after(self, index: int) -> int | None:
         """Nanoseconds after the runtime call `index`, less the usual gap between two operations; None if unknown."""
         call = self._rank.slices[index]
-        following = self._next_work(call.track, call.end_ns)
-        if following is None:
+        launch = self._launches.after(call.track, call.end_ns)
+        if launch is None:
             return None
+        following = launch.work_ns
         ends = self._ends
         place = bisect_right(ends, call.end_ns) - 1
         if place < 0:
             return None
         idle = (following - ends[place]) - self._busy_between(ends[place], following)
         return max(0, idle - self._usual_gap)
-
-    def _next_work(self, track: Track, at_ns: int) -> int | None:
-        starts, work = self._launches.get(track, ([], []))
-        place = bisect_left(starts, at_ns)
-        return work[place] if place < len(work) else None
-
-    @cached_property
-    def _launches(self) -> dict[Track, tuple[list[int], list[int]]]:
-        """By thread: launch times, and when the launched work began."""
-        rank = self._rank
-        table: dict[Track, list[tuple[int, int]]] = {}
-        for index in rank.runtime_calls:
-            work = rank.gpu_by_correlation.get(rank.correlation(index) or 0)
-            if work:
-                call = rank.slices[index]
-                table.setdefault(call.track, []).append((call.start_ns, rank.slices[work[0]].start_ns))
-        return {track: ([s for s, _ in sorted(p)], [w for _, w in sorted(p)]) for track, p in table.items()}
 
     @cached_property
     def _busy(self) -> list[tuple[int, int]]:

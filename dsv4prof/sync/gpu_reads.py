@@ -13,8 +13,10 @@ import msgspec
 
 from dsv4prof.sync.context import Context, context_of
 from dsv4prof.sync.gpu_idle import IdleAfter
+from dsv4prof.sync.launches import Launches
 from dsv4prof.sync.read import Read
 from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
+from dsv4prof.sync.run_ahead import run_ahead
 from dsv4prof.trace import vendor
 from dsv4prof.trace.index import RankIndex
 from dsv4prof.trace.vendor import HOST_OP_CATEGORIES, RUNTIME_CATEGORIES
@@ -41,9 +43,11 @@ def gpu_reads(rank: RankIndex) -> list[Read]:
     for wait in _waits_of(rank):
         holder = _operator(rank, wait.outer)
         groups.setdefault(("call", wait.outer) if holder is None else ("op", holder), []).append(wait)
-    idle = IdleAfter(rank)
+    launches = Launches(rank)
+    idle = IdleAfter(rank, launches)
     return sorted(
-        (_read(rank, waits, idle) for waits in groups.values()), key=lambda read: rank.slices[read.index].start_ns
+        (_read(rank, waits, idle, launches) for waits in groups.values()),
+        key=lambda read: rank.slices[read.index].start_ns,
     )
 
 
@@ -75,9 +79,10 @@ def _operator(rank: RankIndex, index: int) -> int | None:
     return place if place >= 0 and rank.slices[place].category in HOST_OP_CATEGORIES else None
 
 
-def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter) -> Read:
+def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter, launches: Launches) -> Read:
     longest = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].dur_ns)
     last = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].end_ns)
+    first = min((wait.outer for wait in waits), key=lambda index: rank.slices[index].start_ns)
     context = context_of(rank, longest)
     return Read(
         index=longest,
@@ -85,6 +90,7 @@ def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter) -> Read:
         reading=_reading(rank, [index for wait in waits for index in wait.indexes], context),
         blocked_ns=sum(wait.end_ns - rank.slices[wait.outer].start_ns for wait in waits),
         idle_ns=idle.after(last),
+        ahead=run_ahead(rank, launches, first, last),
         calls=tuple(rank.slices[wait.outer].name for wait in waits),
     )
 

@@ -6,13 +6,14 @@ import msgspec
 
 from dsv4prof.sync.context import Context
 from dsv4prof.sync.readings import Reading
+from dsv4prof.sync.run_ahead import RunAhead
 
 
 class Read(msgspec.Struct, frozen=True):
     """`index` is the slice to show. `count` reads happen in it.
 
     Measured only where a device was recorded: `blocked_ns` of host time, by calls named in `calls`, and `idle_ns` of
-    device time after it (None where the next launch is not in the trace).
+    device time after it (None where the next launch is not in the trace), and the host's lead over the device round it.
     """
 
     index: int
@@ -21,4 +22,5 @@ class Read(msgspec.Struct, frozen=True):
     count: int = 1
     blocked_ns: int | None = None
     idle_ns: int | None = None
+    ahead: RunAhead | None = None
     calls: tuple[str, ...] = ()

@@ -6,19 +6,20 @@ A site is what a person would fix in one place: the same operators called in the
 from __future__ import annotations
 
 import hashlib
-from collections import Counter as Tally
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import msgspec
 
 from dsv4prof.model.finding import Finding, Location, Severity, TraceSpan
 from dsv4prof.model.trace import MergedTrace
 from dsv4prof.rules import get
+from dsv4prof.sync.allowances import KNOWN, Allowance, allow
 from dsv4prof.sync.context import Frame
 from dsv4prof.sync.cpu_reads import cpu_reads
 from dsv4prof.sync.gpu_reads import gpu_reads
 from dsv4prof.sync.read import Read
+from dsv4prof.sync.site_facts import costs, counts
 from dsv4prof.trace.index import RankIndex, TraceIndex
 
 CPU_REASON = "CPU run: nothing blocks here; on a GPU each would"
@@ -40,12 +41,13 @@ class _Seen(msgspec.Struct):
     reads: list[tuple[RankIndex, Read]] = []
 
 
-def host_reads(source: MergedTrace | TraceIndex) -> list[Finding]:
+def host_reads(source: MergedTrace | TraceIndex, allowances: Sequence[Allowance] = KNOWN) -> list[Finding]:
     """Sites in which the host reads the device, over all ranks.
 
     With device records the cost is the time blocked, a step (or in all when the trace has no steps). The sites are
     ordered by the time for which the device had nothing to do afterwards, which is what removing one can win, then by
     their cost. Without device records they are reads that would block on a GPU: cost None, ordered by reads a step.
+    What `allowances` cover comes last, as notes.
     """
     index = source if isinstance(source, TraceIndex) else TraceIndex(source)
     measured = index.has_gpu
@@ -54,7 +56,7 @@ def host_reads(source: MergedTrace | TraceIndex) -> list[Finding]:
         for read in gpu_reads(rank) if measured else cpu_reads(rank):
             sites.setdefault(_key(rank, read), _Seen()).reads.append((rank, read))
     findings = [_finding(index, key, seen.reads, measured=measured) for key, seen in sites.items()]
-    return sorted(findings, key=_order)
+    return allow(sorted(findings, key=_order), allowances)
 
 
 def _key(rank: RankIndex, read: Read) -> _Key:
@@ -76,19 +78,20 @@ def _order(finding: Finding) -> tuple[int, float, float, float, str]:
 
 
 def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], *, measured: bool) -> Finding:
-    evidence = _evidence(index, key, reads)
+    evidence = {
+        **counts(index, reads),
+        "ops": list(key.ops),
+        "region": key.region,
+        "function": key.frame.function if key.frame else None,
+        "def_line": key.frame.def_line if key.frame else None,
+        "outside_steps": key.outside,
+    }
     first = reads[0][1]
     certain = first.reading.certainty != "possible" or measured
     blocked = sum(read.blocked_ns or 0 for _, read in reads)
     steps: int = evidence["steps"]
     if measured:
-        idle = [read.idle_ns for _, read in reads if read.idle_ns is not None]
-        evidence["blocked_ns"] = blocked
-        evidence["blocked_mean_ns"] = round(blocked / len(reads))
-        evidence["blocked_median_ns"] = round(median(read.blocked_ns or 0 for _, read in reads))
-        evidence["gpu_idle_ns"] = sum(idle) if idle else None
-        evidence["gpu_idle_per_step_ns"] = round(sum(idle) / steps) if idle and steps else None
-        evidence["runtime_calls"] = dict(sorted(Tally(c for _, read in reads for c in read.calls).items()))
+        evidence |= costs(index, reads)
     else:
         evidence["certainty"] = first.reading.certainty
     per_call = evidence["per_call"]
@@ -117,32 +120,6 @@ def _outlier(reads: list[tuple[RankIndex, Read]]) -> str:
     if len(waits) <= 3 or mean <= _SKEWED * usual:
         return ""
     return f"; few long waits decide the cost: median {usual / 1e6:,.3f} ms, mean {mean / 1e6:,.3f} ms"
-
-
-def _evidence(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]]) -> dict[str, Any]:
-    total = sum(read.count for _, read in reads)
-    calls = len({(rank.rank, read.context.call) for rank, read in reads})
-    kinds = {step.kind for rank, read in reads if (step := rank.step_at(rank.slices[read.index].start_ns))}
-    ranks = sorted({rank.rank for rank, _ in reads})
-    steps = sum(1 for step in index.steps if step.kind in kinds and step.rank in ranks)
-    phases = Tally(phase for _, read in reads if (phase := read.context.phase))
-    spans = list(dict.fromkeys(span for _, read in reads for span in read.context.spans))
-    return {
-        "reads": total,
-        "calls": calls,
-        "per_call": round(total / calls, 2),
-        "per_step": round(total / steps, 2) if steps else None,
-        "steps": steps,
-        "step_kinds": sorted(kinds),
-        "ranks": ranks,
-        "ops": list(key.ops),
-        "region": key.region,
-        "spans": spans,
-        "phases": dict(sorted(phases.items())),
-        "function": key.frame.function if key.frame else None,
-        "def_line": key.frame.def_line if key.frame else None,
-        "outside_steps": key.outside,
-    }
 
 
 def _span(reads: list[tuple[RankIndex, Read]], *, measured: bool) -> TraceSpan:
