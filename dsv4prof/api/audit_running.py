@@ -42,6 +42,7 @@ def joined(targets: Targets, audits: Sequence[Audit]) -> Audit:
         # What one part lacks another may have.
         notes=[note for note in audits[0].notes if all(note in audit.notes for audit in audits)] if audits else [],
         paths=sorted({path for audit in audits for path in audit.paths}),
+        hot=[function for audit in audits for function in audit.hot],
     )
 
 
@@ -89,4 +90,5 @@ def rebased(audit: Audit, part: Part, targets: Targets) -> Audit:
         found=[found(each) for each in audit.found],
         problems=[msgspec.structs.replace(each, path=moved(each.path)) for each in audit.problems],
         paths=[moved(path) for path in audit.paths],
+        hot=[msgspec.structs.replace(each, path=moved(each.path)) for each in audit.hot],
     )

@@ -26,7 +26,8 @@ _TAKEN = ("fixed", "removed")
 class Audited(msgspec.Struct, kw_only=True):
     """`findings` are those that no remark allows and no comparison knows, in order of place, `known` the others.
 
-    `found` is what the detector said, by the finding's fingerprint. `facts` are what machines ask for by name.
+    `found` is what the detector said, by the finding's fingerprint; `touched` are the changed ranges (first, last) of
+    each file where a revision was compared. `facts` are what machines ask for by name.
     """
 
     where: Targets
@@ -35,6 +36,7 @@ class Audited(msgspec.Struct, kw_only=True):
     suppressed: list[tuple[SourceFinding, Suppressed]]
     found: dict[str, Found]
     known: list[SourceFinding] = []
+    touched: dict[str, list[tuple[int, int]]] = {}
     notes: list[str] = []
     facts: dict[str, Any] = {}
 
@@ -83,6 +85,7 @@ def _come(idle: Sequence[Idle], compared: Compared) -> list[Idle]:
 
 def _keep_changes(audited: Audited, compared: Compared, revision: str) -> None:
     """What is on code that the change left alone is nobody's business here; what it took away is a finding."""
+    audited.touched = compared.touched
     touched = [finding for finding in audited.findings if finding.status != UNTOUCHED]
     audited.suppressed = [pair for pair in audited.suppressed if pair[0].status != UNTOUCHED]
     audited.known = [finding for finding in touched if finding.status == "unchanged"]

@@ -23,11 +23,12 @@ from dsv4prof.api.audit_sections import (
 from dsv4prof.api.audit_state import Audited, compare_with, look
 from dsv4prof.api.audit_targets import printable, targets
 from dsv4prof.api.audit_view import View
+from dsv4prof.api.audit_witness import bear_witness, read_runs
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import MissingExtraError, OutputError, UsageError
 from dsv4prof.model.finding import SourceFinding
-from dsv4prof.model.report import Check, Provenance, Report, Verdict
+from dsv4prof.model.report import Check, Provenance, Report, Section, Verdict
 from dsv4prof.sync import baseline as baselines
 from dsv4prof.sync.code.fixes.apply import FixedFile
 from dsv4prof.sync.code.found import Found
@@ -44,8 +45,9 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     `level` is the least sure one shown, `select` and `ignore` are codes or starts of codes. `labels` adds recall and
     false findings and changes nothing else. `baseline` leaves only findings that it does not hold, and fails on any of
     them unless `fail_on` says otherwise; `write_baseline` writes every finding, shown or not. `diff` is a git revision:
-    only code that changed since is reported. `session` joins what was measured. `fix` writes what can be mended first.
-    `edits` adds the text of fixes to the findings, where libcst is there. `options` are the detector's own.
+    only code that changed since is reported. `session` joins what was measured. `ran` are exports of
+    runs, or sessions: what they exercised. `fix` writes what can be mended first. `edits` adds the text of fixes to the
+    findings, where libcst is there. `options` are the detector's own.
     """
 
     level: str = "likely"
@@ -57,6 +59,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     write_baseline: Path | None = None
     diff: str | None = None
     session: str | None = None
+    ran: Sequence[str] = ()
     sessions_dir: Path = Path("traces/local")
     fix: bool = False
     edits: bool = False
@@ -83,6 +86,7 @@ def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -
             raise UsageError("a baseline holds all findings, --diff some", hint="write it without --diff")
         baselines.check_target(request.write_baseline)
     where = targets(paths)
+    runs = read_runs(request.ran, request.sessions_dir) if request.ran else []
     audited = look(where, request.options, request.diff)
     if request.fix:
         audited = _fixed(audited, view, request)
@@ -92,16 +96,23 @@ def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -
         compare_with(audited, known)
     if request.write_baseline is not None:
         _write(request.write_baseline, everything, audited)
+    sections = bear_witness(audited, runs, audited.touched if request.diff else None) if runs else []
     if request.edits:
         _add_edits(audited)
     if request.session is not None:
         _add_costs(audited, request.session, request.sessions_dir)
-    return _report(audited, everything, outcome, view, request, list(paths))
+    return _report(audited, everything, outcome, view, request, list(paths), sections)
 
 
 def _sound(request: AuditRequest | None) -> AuditRequest:
-    """With torch's version as numbers alone: `torch.__version__` says more. Raises UsageError for what is none."""
+    """With torch's version as numbers alone: `torch.__version__` says more.
+
+    Runs are asked about hot functions. Raises UsageError for what is no version.
+    """
     request = request or AuditRequest()
+    if request.ran:
+        listed = msgspec.structs.replace(request.options, list_hot=True)
+        request = msgspec.structs.replace(request, options=listed)
     given = request.options.torch_version
     if not given:
         return request
@@ -215,6 +226,7 @@ def _report(
     view: View,
     request: AuditRequest,
     inputs: list[str],
+    more: Sequence[Section],
 ) -> Report:
     audit = audited.audit
     shown = worst_first(each for each in audited.findings if view.asks_for(each) and view.is_sure_enough(each))
@@ -231,6 +243,7 @@ def _report(
         sections=[
             *(statistics(shown) if request.statistics else []),
             *(label_sections(outcome, audited.where) if outcome else []),
+            *more,
         ],
         metrics=label_metrics(outcome) if outcome else [],
         findings=list(shown),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,6 +83,9 @@ def code(
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="Join the costs that a session recorded")
     ] = None,
+    ran: Annotated[
+        Words, typer.Option("--ran", metavar="FILE", help="Say what a run exercised: an export, or a session")
+    ] = None,
     jobs: Annotated[int | None, setting("audit_jobs")] = None,
     cache: Annotated[bool | None, setting("audit_cache")] = None,
     sessions_dir: SessionsDir = None,
@@ -99,7 +103,7 @@ def code(
     chosen = choose(NAMES, given, show=show_settings)
     if watch and (fix or write_baseline):
         raise UsageError("--watch only reads", hint="fix or write the baseline without --watch")
-    request = _request(chosen, labels, write_baseline, diff, session, fix, statistics)
+    request = _request(chosen, labels, write_baseline, diff, session, ran or (), fix, statistics)
     if preview:
         return _show_fixes(paths or [], request)
     if watch:
@@ -115,6 +119,7 @@ def _request(
     write_baseline: Path | None,
     diff: str | None,
     session: str | None,
+    ran: Sequence[str],
     fix: bool,
     statistics: bool,
 ) -> AuditRequest:
@@ -143,6 +148,7 @@ def _request(
         write_baseline=write_baseline,
         diff=diff,
         session=session,
+        ran=ran,
         sessions_dir=Path(chosen["sessions_dir"]),
         fix=fix,
         edits=chosen["format"] == "sarif",

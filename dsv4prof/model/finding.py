@@ -97,7 +97,7 @@ class SourceFinding(Finding, frozen=True, kw_only=True):
     of the fingerprint that does not hang on the file. `status` compares with a baseline or a revision: new, unchanged,
     moved, fixed, gone, removed; "" where nothing was compared. `proof` says what a removal hangs on. What a change took
     away has `side` "old": its place is that of the text before, and `now_file` and `now_line` (0: the file is gone) are
-    where it stood in terms of the text as it is.
+    where it stood in terms of the text as it is. `ran` says what given runs did there; "" where none were given.
     """
 
     path: str
@@ -124,6 +124,7 @@ class SourceFinding(Finding, frozen=True, kw_only=True):
     moved: str = ""
     status: str = ""
     proof: str = ""
+    ran: str = ""
     side: str = ""
     now_file: str = ""
     now_line: int = 0

@@ -52,6 +52,7 @@ def _cells(finding: Finding) -> list[str]:
     if isinstance(finding, SourceFinding):
         status = finding.status or status
         proof = plain(finding.proof or f"{finding.level}: {finding.reason}")
+        proof += f"; {plain(finding.ran)}" if finding.ran else ""
     cost, rate = numbers.NOTHING, finding.evidence.get("per_step")
     if finding.cost_ns is None and rate and isinstance(finding, SourceFinding):
         cost = f"{rate:g} reads/step"

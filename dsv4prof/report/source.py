@@ -41,6 +41,8 @@ def _block(finding: SourceFinding, style: Style) -> list[str]:
     lines += [f"{_INDENT}     {step}" for step in inference(finding)]
     if finding.proof:
         lines.append(f"{_INDENT}proof: {finding.proof}")
+    if finding.ran:
+        lines.append(f"{_INDENT}ran: {finding.ran}")
     if measured := cost(finding):
         lines.append(f"{_INDENT}cost: {measured}")
     if finding.fix:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 import msgspec
 
 from dsv4prof.model.finding import Finding, SourceFinding
 from dsv4prof.sync.code.found import Found
+from dsv4prof.sync.witness import same_file
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -47,18 +47,11 @@ def costs_of(found: Sequence[Found | SourceFinding], reads: Sequence[Finding]) -
 
 def _same_place(found: Found | SourceFinding, read: Finding) -> bool:
     place = read.location
-    if place is None or found.code != read.code or not _same_file(found.path, place.file):
+    if place is None or found.code != read.code or not same_file(found.path, place.file):
         return False
     if place.line is not None:
         return found.line <= place.line <= found.end_line
     return place.function is not None and found.function.rpartition(".")[2] == place.function
-
-
-def _same_file(relative: str, recorded: str) -> bool:
-    """A trace has the path of the machine that ran, an audit that of the checkout: the shorter must end the longer."""
-    left, right = PurePosixPath(relative).parts, PurePosixPath(recorded.replace("\\", "/")).parts
-    width = min(len(left), len(right))
-    return width > 0 and left[-width:] == right[-width:]
 
 
 def _total(sites: Sequence[tuple[Finding, int]]) -> Cost:

@@ -11,7 +11,7 @@ from dsv4prof.errors import InputError
 from dsv4prof.sync.code import cache, files, parse, work
 from dsv4prof.sync.code.annotations import Annotations
 from dsv4prof.sync.code.facts import Module
-from dsv4prof.sync.code.found import Audit, Found, Problem
+from dsv4prof.sync.code.found import Audit, Found, HotFunction, Problem
 from dsv4prof.sync.code.hot import HotPaths, without_a_function
 from dsv4prof.sync.code.options import AuditOptions
 from dsv4prof.sync.code.project import Project
@@ -68,7 +68,8 @@ class _Session:
         results |= fresh
         if not options.sources:
             self._shelf.keep(modules, results if not options.lines else None)
-        return replace(_joined(self._root, chosen, modules, results), notes=_unknown(options, modules))
+        made = replace(_joined(self._root, chosen, modules, results), notes=_unknown(options, modules))
+        return replace(made, hot=self._hot_functions(options, modules, made.paths)) if options.list_hot else made
 
     def store(self) -> None:
         self._shelf.store()
@@ -79,12 +80,25 @@ class _Session:
         """Fills `hot` of what was found."""
         if not any(found for found, _ in fresh.values()):
             return
+        hot = self._ways(options, modules)
+        for path, (found, problems) in fresh.items():
+            fresh[path] = [_placed(one, modules[path], hot) for one in found], problems
+
+    def _ways(self, options: AuditOptions, modules: dict[str, Module]) -> HotPaths:
         if self._hot is None:
             project = Project(self._root, modules.values())
             annotations = Annotations(project, Conventions(mirrors=options.mirrors))
             self._hot = HotPaths(project, annotations, options)
-        for path, (found, problems) in fresh.items():
-            fresh[path] = [_placed(one, modules[path], self._hot) for one in found], problems
+        return self._hot
+
+    def _hot_functions(self, options: AuditOptions, modules: dict[str, Module], paths: list[str]) -> list[HotFunction]:
+        hot = self._ways(options, modules)
+        return [
+            HotFunction(path, function.qualname, function.line, function.end_line)
+            for path in paths
+            for function in modules[path].functions
+            if hot.way(modules[path], function.qualname)
+        ]
 
 
 def _unknown(options: AuditOptions, modules: dict[str, Module]) -> list[str]:

@@ -49,6 +49,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     cold: bool = False
 
 
+class HotFunction(msgspec.Struct, frozen=True):
+    """A function that a hot root reaches; lines are its first and last."""
+
+    path: str
+    function: str
+    line: int
+    end_line: int
+
+
 class Problem(msgspec.Struct, frozen=True):
     """A file that could not be audited, or only in part, in one sentence."""
 
@@ -59,7 +68,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was found under a root, in order of path and line. `paths` are the files that were audited, in
-    the form of `Found.path`: those that were asked for, as far as they could be read."""
+    the form of `Found.path`: those that were asked for, as far as they could be read. `hot` are the functions of them
+    that a hot root reaches, where the options ask for them."""
 
     root: str
     files: int
@@ -69,3 +79,4 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[Problem] = []
     notes: list[str] = []
     paths: list[str] = []
+    hot: list[HotFunction] = []

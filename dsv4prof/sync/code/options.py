@@ -16,7 +16,8 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     number of processes (0: as many as fit, at most two), `cache_dir` a folder for facts and results of unchanged files.
     `exclude` are globs on relative paths. `sources` replaces files by relative path, as if they were written there
     (None: as if the file were not there). `lines` names for a path the ranges (first, last) of interest: only functions
-    that touch one are looked into; a path that is not named is looked into whole.
+    that touch one are looked into; a path that is not named is looked into whole. `list_hot` asks for the functions on
+    hot paths as well.
     """
 
     paths: tuple[Path, ...] = ()
@@ -29,3 +30,4 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     sources: Mapping[str, bytes | None] = {}
     lines: Mapping[str, tuple[tuple[int, int], ...]] = {}
+    list_hot: bool = False
