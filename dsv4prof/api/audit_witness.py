@@ -10,18 +10,18 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof.api.analyzing import call_sites
-from dsv4prof.api.audit_findings import severity, source_findings
+from dsv4prof.api.audit_findings import severity
+from dsv4prof.api.audit_seen import Ranges, Seen, seen_findings
 from dsv4prof.api.audit_state import Audited
 from dsv4prof.api.sources import gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError
 from dsv4prof.model.finding import Severity, SourceFinding
 from dsv4prof.model.report import Column, Section
-from dsv4prof.sync import catalogue
-from dsv4prof.sync.code.found import Found, HotFunction
+from dsv4prof.sync.code.found import HotFunction
 from dsv4prof.sync.code.values import LEVELS
 from dsv4prof.sync.exercised import Ran, RanSite, ran_of_session, read_ran
-from dsv4prof.sync.witness import Place, Witness, Witnesses, same_file
+from dsv4prof.sync.witness import Place, Witness, Witnesses
 
 _CERTAIN = LEVELS[-1]
 _MOST_ROWS = 40
@@ -41,9 +41,7 @@ def _of_session(name: str, sessions_dir: Path) -> Ran:
     return ran_of_session(source.label, gather(source).trace, call_sites(source.session))
 
 
-def bear_witness(
-    audited: Audited, runs: Sequence[Ran], touched: dict[str, list[tuple[int, int]]] | None
-) -> list[Section]:
+def bear_witness(audited: Audited, runs: Sequence[Ran], touched: Ranges | None) -> list[Section]:
     """Fills `ran` of every finding, adds what only the runs saw, and tells of the hot functions.
 
     `touched` are the changed ranges of each file where only changes are looked at, None where all of it is.
@@ -82,9 +80,7 @@ def _rank(severity: Severity) -> int:
     return severity.rank
 
 
-def _only_run(
-    audited: Audited, witnesses: Witnesses, touched: dict[str, list[tuple[int, int]]] | None
-) -> list[SourceFinding]:
+def _only_run(audited: Audited, witnesses: Witnesses, touched: Ranges | None) -> list[SourceFinding]:
     """Sites that waited where the audit of source saw nothing, in the files that it read."""
     known = [*audited.findings, *audited.known, *(finding for finding, _ in audited.suppressed)]
     places = [
@@ -92,38 +88,16 @@ def _only_run(
         for each in known
         if not each.side
     ]
-    made: dict[tuple[str, int, str], Found] = {}
-    for _, site in witnesses.not_in(places):
-        path = next((path for path in audited.audit.paths if same_file(path, site.file)), None)
-        if path is None or not site.code.startswith("DSV") or not site.kind.waits:
-            continue
-        if touched is not None and not any(first <= site.line <= last for first, last in touched.get(path, [])):
-            continue
-        made.setdefault((path, site.line, site.code), _found(path, site, audited))
-    ordered = [made[key] for key in sorted(made)]
-    return source_findings(ordered, audited.where.shown, audited.where.read)
+    seen = [
+        Seen(site.file, site.line, site.function, site.code, site.form, _reason(site))
+        for _, site in witnesses.not_in(places)
+        if site.kind.waits
+    ]
+    return seen_findings(audited, seen, touched)
 
 
-def _found(path: str, site: RanSite, audited: Audited) -> Found:
-    content = audited.where.read(path) or b""
-    lines = content.decode(errors="replace").splitlines()
-    text = lines[site.line - 1].strip() if 0 < site.line <= len(lines) else ""
-    form = site.form if any(form.id == site.form for form in catalogue.of_code(site.code)) else ""
-    return Found(
-        path=path,
-        line=site.line,
-        end_line=site.line,
-        column=0,
-        end_column=0,
-        statement_line=site.line,
-        statement_end=site.line,
-        code=site.code,
-        form=form or catalogue.of_code(site.code)[0].id,
-        level=_CERTAIN,
-        function=site.function,
-        text=text,
-        reason=f"a run saw it, the source does not tell: {site.reason}" if site.reason else "a run saw it",
-    )
+def _reason(site: RanSite) -> str:
+    return f"a run saw it, the source does not tell: {site.reason}" if site.reason else "a run saw it"
 
 
 def _touches(function: HotFunction, ranges: Sequence[tuple[int, int]]) -> bool:

@@ -100,7 +100,7 @@ def audit_code(paths: Sequence[str] = (), request: AuditRequest | None = None) -
     if request.edits:
         _add_edits(audited)
     if request.session is not None:
-        _add_costs(audited, request.session, request.sessions_dir)
+        _add_costs(audited, request)
     return _report(audited, everything, outcome, view, request, list(paths), sections)
 
 
@@ -195,16 +195,10 @@ def _add_edits(audited: Audited) -> None:
     ]
 
 
-def _add_costs(audited: Audited, session: str, sessions_dir: Path) -> None:
-    from dsv4prof.api.audit_costs import with_costs
+def _add_costs(audited: Audited, request: AuditRequest) -> None:
+    from dsv4prof.api.audit_costs import add_costs
 
-    # What a remark allows still costs, and shares its sites with the rest.
-    number = len(audited.findings)
-    allowed = [finding for finding, _ in audited.suppressed]
-    joined, notes = with_costs([*audited.findings, *allowed], session, sessions_dir)
-    audited.findings = joined[:number]
-    audited.suppressed = [(finding, by) for finding, (_, by) in zip(joined[number:], audited.suppressed, strict=True)]
-    audited.notes += notes
+    add_costs(audited, request.session or "", request.sessions_dir, audited.touched if request.diff else None)
 
 
 def _write(path: Path, findings: Sequence[SourceFinding], audited: Audited) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dsv4prof.model.finding import Finding, SourceFinding
+from dsv4prof.sync import catalogue
 from dsv4prof.sync.code.found import Found
 from dsv4prof.sync.witness import same_file
 
@@ -30,14 +31,13 @@ def costs_of(found: Sequence[Found | SourceFinding], reads: Sequence[Finding]) -
     """For each of `found` its cost, or None where no site of the trace is its own.
 
     A site belongs to a statement of its file and rule: by line where the run knows the line, else by function, where
-    every statement of that rule in the function shares the site.
+    every statement of that rule in the function shares the site. Without Python stacks a site's range may have the
+    function's name; then the operators have to be the statement's as well.
     """
     owners: dict[int, list[int]] = {}
     for number, read in enumerate(reads):
-        if read.location is not None:
-            fitting = [index for index, item in enumerate(found) if _same_place(item, read)]
-            for index in fitting:
-                owners.setdefault(index, []).append(number)
+        for index in [index for index, item in enumerate(found) if _same_place(item, read)]:
+            owners.setdefault(index, []).append(number)
     shares = {number: sum(number in numbers for numbers in owners.values()) for number in range(len(reads))}
     return [
         _total([(reads[n], shares[n]) for n in owners[index]]) if index in owners else None
@@ -47,11 +47,31 @@ def costs_of(found: Sequence[Found | SourceFinding], reads: Sequence[Finding]) -
 
 def _same_place(found: Found | SourceFinding, read: Finding) -> bool:
     place = read.location
-    if place is None or found.code != read.code or not same_file(found.path, place.file):
+    if found.code != read.code:
+        return False
+    if place is None:
+        return _last(found.function) in _ranges(read) and _same_operators(found, read)
+    if not same_file(found.path, place.file):
         return False
     if place.line is not None:
         return found.line <= place.line <= found.end_line
-    return place.function is not None and found.function.rpartition(".")[2] == place.function
+    return place.function is not None and _last(found.function) == place.function
+
+
+def _last(function: str) -> str:
+    return function.rpartition(".")[2]
+
+
+def _ranges(read: Finding) -> set[str]:
+    names = {read.evidence.get("region"), *read.evidence.get("spans", ())}
+    return {name for name in names if name}
+
+
+def _same_operators(found: Found | SourceFinding, read: Finding) -> bool:
+    """The operators of the statement's form are among the site's, in their order; a form without any fits none."""
+    event = catalogue.form(found.form).event if found.form else ()
+    chain = iter(read.evidence.get("ops", ()))
+    return bool(event) and all(op in chain for op in event)
 
 
 def _total(sites: Sequence[tuple[Finding, int]]) -> Cost:

@@ -17,6 +17,7 @@ from dsv4prof.api.auditing import AuditOptions, AuditRequest, audit_code
 from dsv4prof.errors import InputError, OutputError, UsageError
 from dsv4prof.model.report import Report
 from dsv4prof.report import FORMATS, render
+from traces import Event, call, document, frame, kernel, op, write
 
 SOURCE = """\
 class Backend:
@@ -128,20 +129,36 @@ def test_a_rule_is_chosen_by_its_name_too() -> None:
     assert "DSV101" not in [finding.code for finding in run(ignore=[name.upper()]).findings]
 
 
-def test_what_is_allowed_has_its_cost(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dsv4prof.api import audit_costs
+def _trace(folder: Path, *sites: tuple[str, tuple[str, ...]]) -> str:
+    """A rank's file in which each function (file(def line): name) waits once in these operators."""
+    events: list[Event] = []
+    for n, (function, ops) in enumerate(sites):
+        at = 1000 * n
+        events += [
+            frame(function, at, 500),
+            *(op(name, at + 10 + k, 300 - 2 * k) for k, name in enumerate(ops)),
+            call("cudaStreamSynchronize", at + 50, 200, 2 * n + 1),
+            kernel("gemm", at, 240, 2 * n + 2),
+        ]
+    return str(write(folder / "rank0.json", document(events, rank=0, world=1)))
 
-    def priced(findings: Any, session: str, folder: Path) -> Any:
-        return [msgspec.structs.replace(each, cost_ns=each.line) for each in findings], [f"joined {session}"]
 
-    monkeypatch.setattr(audit_costs, "with_costs", priced)
-    (project / "pkg" / "m.py").write_text(
-        SOURCE.replace("n = x.item()", "n = x.item()  # dsv4prof: allow[DSV101] once")
-    )
-    report = run(session="latest")
-    assert "joined latest" in report.notes
-    assert [(each["line"], each["cost_ns"]) for each in as_json(report)["suppressed"]] == [(3, 3)]
-    assert [finding.cost_ns for finding in report.findings] == lines(report)
+def test_what_is_allowed_has_its_cost(project: Path, tmp_path: Path) -> None:
+    text = SOURCE.replace("n = x.item()", "n = x.item()  # dsv4prof: allow[DSV101] once")
+    (project / "pkg" / "m.py").write_text(text)
+    session = _trace(tmp_path, ("pkg/m.py(2): forward", ("aten::item", "aten::_local_scalar_dense")))
+    report = run(session=session)
+    assert [(each["line"], each["cost_ns"]) for each in as_json(report)["suppressed"]] == [(3, 200_000)]
+    assert any("1 site of host reads, 1 of the findings among them" in note for note in report.notes)
+
+
+def test_a_wait_that_only_a_trace_shows_is_a_finding(project: Path, tmp_path: Path) -> None:
+    session = _trace(tmp_path, ("pkg/m.py(2): forward", ("aten::bincount", "aten::item", "aten::_local_scalar_dense")))
+    (seen,) = [finding for finding in run(session=session).findings if finding.code == "DSV105"]
+    assert (seen.location.line, seen.cost_ns) == (2, 200_000)
+    assert "somewhere in this function, the source does not tell: aten::bincount" in seen.reason
+    elsewhere = _trace(tmp_path, ("other/lib.py(2): forward", ("aten::bincount", "aten::item")))
+    assert not [finding for finding in run(session=elsewhere).findings if finding.code == "DSV105"]
 
 
 def test_a_remark_without_a_reason_suppresses_nothing(project: Path) -> None:

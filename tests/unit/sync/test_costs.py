@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dsv4prof.model.finding import Finding, Location, Severity
 from dsv4prof.sync.code.found import Found
 from dsv4prof.sync.costs import costs_of
@@ -51,3 +53,19 @@ def test_a_run_without_a_device_costs_nothing_that_is_known() -> None:
 def test_another_file_of_the_same_name_is_not_meant() -> None:
     assert costs_of([found(10, path="other/meta.py")], [read(10)]) == [None]
     assert costs_of([found(10, path="meta.py")], [read(10)]) != [None]
+
+
+def _in_range(region: str, *ops: str) -> Finding:
+    return msgspec.structs.replace(read(None, region=region, ops=list(ops)), location=None)
+
+
+def test_without_stacks_the_range_and_the_operators_name_the_statement() -> None:
+    statements = [
+        msgspec.structs.replace(found(10), form="repeat-interleave-tensor"),
+        msgspec.structs.replace(found(20), form="masked-select"),
+        msgspec.structs.replace(found(30, function="other"), form="repeat-interleave-tensor"),
+    ]
+    site = _in_range("attach", "aten::repeat_interleave", "aten::item", "aten::_local_scalar_dense")
+    assert [cost is not None for cost in costs_of(statements, [site])] == [True, False, False]
+    assert costs_of(statements, [_in_range("elsewhere", "aten::repeat_interleave")]) == [None, None, None]
+    assert costs_of(statements, [_in_range("attach", "aten::item")]) == [None, None, None]
