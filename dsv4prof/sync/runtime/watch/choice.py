@@ -1,0 +1,71 @@
+"""Which layers a watch has, by what is asked for and what this machine is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from dsv4prof.errors import MissingExtraError, UsageError
+from dsv4prof.model.syncs import Layer
+from dsv4prof.sync.runtime.watch.hub import Hooked, Hub
+
+CHEAP: tuple[Layer, ...] = ("warn", "explicit", "copies")
+"""On a GPU without being asked: what costs next to nothing."""
+ON_A_GPU: tuple[Layer, ...] = (*CHEAP, "gpu_trace", "dispatch", "callbacks")
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch was asked for; as SyncWatch."""
+
+    gpu: bool | None = None
+    vendor: Literal["cuda", "hip"] = "cuda"
+    layers: tuple[Layer, ...] | None = None
+    own_process: bool = False
+    hazards: bool = False
+
+
+def choose(choice: Choice) -> tuple[Layer, ...]:
+    """The layers to switch on, in the order in which they are. Raises UsageError, MissingExtraError without torch."""
+    unknown = [each for each in choice.layers or () if each not in get_args(Layer)]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no layer", hint=f"layers: {', '.join(get_args(Layer))}")
+    if choice.vendor not in ("cuda", "hip"):
+        raise UsageError(f"{choice.vendor!r} is no vendor", hint="cuda or hip")
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "engine", purpose="watching a program's syncs") from error
+    there = torch.cuda.is_available()
+    gpu = there if choice.gpu is None else choice.gpu
+    if choice.layers is not None and "shadow" in choice.layers:
+        if choice.gpu or len(choice.layers) > 1:
+            raise UsageError("shadow tensors stand in for a GPU", hint="the other layers need one: choose either")
+        gpu = False
+    if not gpu:
+        if choice.layers is not None and choice.layers != ("shadow",):
+            raise UsageError(
+                f"without a GPU there is only the layer shadow, not {', '.join(choice.layers)}",
+                hint="leave the layers out, or watch on a machine with a GPU",
+            )
+        return ("shadow",)
+    if not there:
+        raise UsageError("torch sees no GPU here", hint="gpu=False watches on shadow tensors")
+    return _on_a_gpu(choice)
+
+
+def _on_a_gpu(choice: Choice) -> tuple[Layer, ...]:
+    wanted = CHEAP if choice.layers is None else choice.layers
+    if "gpu_trace" in wanted and not choice.own_process:
+        raise UsageError(
+            "the layer gpu_trace cannot be switched off again in this process",
+            hint="dsv4prof audit run -- CMD watches in a process of its own; own_process=True says that this is one",
+        )
+    return tuple(layer for layer in ON_A_GPU if layer in wanted)
+
+
+def hooked(layers: tuple[Layer, ...], hub: Hub, choice: Choice, *, listener: Any = None) -> list[Hooked]:
+    """A fresh object for each layer; nothing is hooked yet."""
+    from dsv4prof.sync.runtime.watch import layers as package
+
+    return [package.make(name, hub, vendor=choice.vendor, listener=listener) for name in layers]

@@ -1,0 +1,110 @@
+"""Operators as Python dispatches them, inside regions alone, with the reason why each waits.
+
+A dispatch mode costs several times a small operator, so it is on where the program says `region`, never for a whole
+step, and in the region's thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dsv4prof.model.syncs import Kind, Layer, Observation
+from dsv4prof.sync.runtime.calls import OpCall, Place
+from dsv4prof.sync.runtime.watch.hub import Hub, LayerMissingError
+from dsv4prof.sync.runtime.watch.layers.copies import place_of
+from dsv4prof.sync.runtime.watch.layers.reasoned import observed
+from dsv4prof.sync.runtime.watch.redundant import Reads
+from dsv4prof.sync.runtime.watch.scopes import Scope
+
+
+class DispatchLayer:
+    """See `hub.Hooked`; `region` is entered for each region of the program."""
+
+    name: Layer = "dispatch"
+
+    def __init__(self, hub: Hub, *, vendor: str = "cuda", listener: Any = None) -> None:
+        self._hub, self._listener = hub, listener
+        self._mode_type: Any = None
+        self._local = threading.local()
+
+    def start(self) -> None:
+        try:
+            from torch.utils._python_dispatch import TorchDispatchMode
+        except ImportError:
+            raise LayerMissingError("this torch has no dispatch modes", hint="leave out the layer dispatch") from None
+        self._mode_type = _watching(TorchDispatchMode, self)
+
+    def stop(self) -> None:
+        self._mode_type = None
+
+    def rearm(self) -> None:
+        return None
+
+    @contextlib.contextmanager
+    def region(self, scope: Scope) -> Iterator[None]:
+        """One mode however many regions are nested: a second one would see every operator again."""
+        if scope.kind != "region" or getattr(self._local, "inside", False) or self._mode_type is None:
+            yield
+            return
+        self._local.inside = True
+        self._local.reads = Reads()
+        try:
+            with self._mode_type():
+                yield
+        finally:
+            self._local.inside = False
+
+    def ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run an operator, and tell of it if it waits."""
+        call = OpCall(func._schema.name, func._overloadname, args, kwargs, self._place_of, self._stream())
+        seen = observed("dispatch", call)
+        result = self._waited(seen, call, func) if seen else func(*args, **kwargs)
+        if self._listener is not None:
+            self._listener.op(call, result)
+        return result
+
+    def _waited(self, seen: list[Observation], call: OpCall, func: Any) -> Any:
+        waits = [each for each in seen if each.kind.waits]
+        for each in seen:
+            if not each.kind.waits:
+                self._hub.note(each)
+        if not waits:
+            return func(*call.args, **call.kwargs)
+        begun = self._hub.begin([_again(waits[0], self._local.reads.again(call)), *waits[1:]])
+        try:
+            return func(*call.args, **call.kwargs)
+        finally:
+            self._hub.end(begun)
+
+    def _place_of(self, tensor: Any) -> Place:
+        return place_of(tensor)
+
+    def _stream(self) -> int:
+        import torch
+
+        if not torch.cuda.is_initialized():
+            return 0
+        return int(torch.cuda.current_stream().cuda_stream)
+
+
+def _again(seen: Observation, before: bool) -> Observation:
+    """The same, as a redundant read where the host has had the value before."""
+    if not before or seen.direction != "d2h":
+        return seen
+    import msgspec
+
+    said = f"{seen.reason}; the host read the same tensor before, and torch has not changed it since"
+    return msgspec.structs.replace(seen, kind=Kind.REDUNDANT, reason=said)
+
+
+def _watching(base: Any, layer: DispatchLayer) -> Any:
+    """A mode that shows each operator to the layer; made here, because its base class needs torch."""
+
+    class Watching(base):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+            return layer.ran(func, args, kwargs or {})
+
+    return Watching

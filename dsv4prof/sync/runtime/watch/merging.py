@@ -1,0 +1,172 @@
+"""One event for one call, whatever number of layers saw it.
+
+Layers speak at different times. One that wraps a call brackets it: what the others say meanwhile belongs to it. The
+driver's callbacks come while it waits. Torch's warnings come last, when the Python binding returns, as many as the call
+waited. So the calls of one line stay open to late words until the thread goes on to another line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from dsv4prof.model.syncs import Kind, Layer, Observation, SyncEvent
+from dsv4prof.sync.runtime.watch.policy import Level
+from dsv4prof.sync.runtime.watch.scopes import Scope
+from dsv4prof.sync.runtime.watch.stacks import Place
+
+# Which layer's words are the most exact, first.
+_EXACT: tuple[Layer, ...] = ("shadow", "dispatch", "copies", "explicit", "callbacks", "gpu_trace", "warn")
+_ORDER: tuple[Layer, ...] = ("shadow", "explicit", "copies", "dispatch", "gpu_trace", "callbacks", "warn")
+_MOST_OPEN = 64
+
+
+class Call:
+    """A call while layers still speak of it."""
+
+    __slots__ = (
+        "allowed_by", "brackets", "counts", "level", "observations", "place", "region", "scope", "span_ns", "start_ns",
+        "step",
+    )  # fmt: skip
+
+    def __init__(self, place: Place, scope: Scope | None) -> None:
+        self.place, self.scope = place, scope
+        self.region = scope.path if scope is not None else ""
+        self.step = scope.step if scope is not None else None
+        self.level: Level = "log"
+        self.allowed_by = ""
+        self.observations: list[Observation] = []
+        self.counts: dict[Layer, int] = {}
+        self.brackets = 0
+        self.span_ns: int | None = None
+        self.start_ns = time.monotonic_ns()
+
+    @property
+    def times(self) -> int:
+        return max(self.counts.values(), default=0)
+
+    @property
+    def kind(self) -> Kind:
+        """What the most exact layer says; a doubtful call that a layer saw waiting did wait."""
+        kinds = [each.kind for each in self._sorted()]
+        if kinds[0] is Kind.SUSPECT and any(kind.waits for kind in kinds):
+            return Kind.SILENT
+        return next((kind for kind in kinds if kind is Kind.REDUNDANT), kinds[0])
+
+    @property
+    def first(self) -> Observation:
+        return self._sorted()[0]
+
+    def add(self, observation: Observation) -> int:
+        """Take an observation in; how many more waits that makes."""
+        before = self.times
+        self.observations.append(observation)
+        self.counts[observation.layer] = self.counts.get(observation.layer, 0) + observation.times
+        return self.times - before
+
+    def _sorted(self) -> list[Observation]:
+        return sorted(self.observations, key=lambda each: _EXACT.index(each.layer))
+
+    def event(self, missing: Sequence[Layer] = ()) -> SyncEvent:
+        """Everything that is known of it."""
+        seen = self._sorted()
+        first = seen[0]
+        return SyncEvent(
+            kind=self.kind,
+            direction=first.direction,
+            op=next((each.op for each in seen if each.op), ""),
+            reason=next((each.reason for each in seen if each.reason), ""),
+            form=next((each.form for each in seen if each.form), ""),
+            code="DSV112" if self.kind is Kind.REDUNDANT else next((each.code for each in seen if each.code), ""),
+            times=self.times,
+            shapes=next((each.shapes for each in seen if each.shapes), ()),
+            stack=next((each.stack for each in seen if each.stack), ()) or self.place.frames,
+            stream=next((each.stream for each in seen if each.stream is not None), None),
+            thread=self.place.thread,
+            start_ns=self.start_ns,
+            blocked_ns=self._blocked_ns(),
+            layers=tuple(layer for layer in _ORDER if layer in self.counts),
+            missing=tuple(missing),
+            region=self.region,
+            step=self.step,
+            level=self.level,
+            allowed_by=self.allowed_by,
+        )
+
+    def _blocked_ns(self) -> int | None:
+        """The driver's own brackets are closer to the wait than those of Python round them."""
+        driver = [each.blocked_ns for each in self.observations if each.layer == "callbacks"]
+        measured = [each for each in driver if each is not None]
+        return sum(measured) if measured else self.span_ns
+
+
+class ThreadCalls:
+    """The calls of one thread that layers still may speak of."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._calls: deque[Call] = deque()
+        self._open: list[Call] = []
+
+    def find(self, observation: Observation, place: Place) -> Call | None:
+        """The call that this is about; None: one that nobody has spoken of."""
+        if self._open:
+            return self._open[0] if observation.kind.waits or observation.kind is Kind.SUSPECT else None
+        if place.key != self._key:
+            return None
+        if observation.layer == "callbacks":
+            return next(
+                (call for call in self._calls if _lacks(call, "callbacks") and "gpu_trace" in call.counts), None
+            )
+        if observation.layer == "warn":
+            return next((call for call in self._calls if _lacks(call, "warn") and expects(call, "warn")), None)
+        return None
+
+    def settled(self, place: Place) -> list[Call]:
+        """The calls that nothing more will be said of, now that the thread is at `place`."""
+        if self._open:
+            return []
+        if place.key != self._key:
+            self._key = place.key
+            return self.drain()
+        return [self._calls.popleft()] if len(self._calls) >= _MOST_OPEN else []
+
+    def drain(self) -> list[Call]:
+        """All of them, where the thread does something else, such as leaving a step."""
+        kept = deque(call for call in self._calls if call in self._open)
+        gone = [call for call in self._calls if call not in kept]
+        self._calls = kept
+        return gone
+
+    def begin(self, call: Call) -> None:
+        self._calls.append(call)
+
+    def bracket(self, call: Call) -> None:
+        self._open.append(call)
+
+    def unbracket(self, call: Call, span_ns: int) -> None:
+        self._open.remove(call)
+        call.span_ns = span_ns if call.span_ns is None else max(call.span_ns, span_ns)
+
+
+def _lacks(call: Call, layer: Layer) -> bool:
+    return call.counts.get(layer, 0) < call.times
+
+
+def expects(call: Call, layer: Layer) -> bool:
+    """Whether a layer that is on sees a call of this kind, as far as torch was measured."""
+    first = call.first
+    if not call.kind.waits or layer == "shadow":
+        return False
+    if layer == "callbacks":
+        return first.direction != "alloc"
+    silent = any(each.kind is Kind.SILENT for each in call.observations)
+    if layer == "warn":
+        return not silent and (first.direction in ("d2h", "h2d") or first.form == "stream-synchronize")
+    if layer == "gpu_trace":
+        return first.direction != "alloc" and not (silent and first.form.endswith("nonblocking"))
+    if layer == "copies":
+        return silent and first.form.endswith("nonblocking")
+    # Operators are only shown in regions, and only of calls that are operators.
+    return layer == "dispatch" and first.direction in ("d2h", "h2d") and call.scope is not None

@@ -1,0 +1,201 @@
+"""Where in the program a thread is: steps, regions and allowances, nested, each thread and task for itself.
+
+While nobody watches, entering one costs a test of an empty tuple.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Protocol, TypeVar, cast
+
+from dsv4prof.model.syncs import Direction
+from dsv4prof.sync.runtime.watch.policy import Allowance, Level, Levels, levels
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Scope:
+    """One entry of a region, a step or an allowance. `unit` is what budgets of a watch count by: the innermost step,
+    else the outermost region. Changed only by the thread or task that entered it.
+    """
+
+    __slots__ = ("allowance", "kind", "levels", "max_syncs", "name", "parent", "path", "step", "syncs", "unit", "used")
+
+    def __init__(
+        self,
+        name: str,
+        parent: Scope | None,
+        *,
+        kind: str = "region",
+        levels: Levels | None = None,
+        allowance: Allowance | None = None,
+        max_syncs: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        self.name, self.parent, self.kind = name, parent, kind
+        self.levels, self.allowance, self.max_syncs = levels, allowance, max_syncs
+        above: str = parent.path if parent is not None else ""
+        # A step is a number beside the region, not part of its name.
+        self.path: str = f"{above}/{name}" if above and kind == "region" else (name if kind == "region" else above)
+        self.step: int | None = step if step is not None else (parent.step if parent is not None else None)
+        self.syncs = 0
+        self.used = 0
+        outer = parent.unit if parent is not None else None
+        named = kind == "step" or (kind == "region" and outer is None)
+        self.unit: Scope | None = self if named else outer
+
+    def level_of(self, direction: Direction) -> Level | None:
+        """What the innermost scope that cares says."""
+        scope: Scope | None = self
+        while scope is not None:
+            level = scope.levels.of(direction) if scope.levels is not None else None
+            if level is not None:
+                return level
+            scope = scope.parent
+        return None
+
+    def allowed(self, direction: Direction) -> str:
+        """The reason of an allowance that still covers one more sync, which is used up with it; "" without one."""
+        scope: Scope | None = self
+        while scope is not None:
+            given = scope.allowance
+            if given is not None and given.covers(direction) and (given.times is None or scope.used < given.times):
+                scope.used += 1
+                return given.reason
+            scope = scope.parent
+        return ""
+
+    def counted(self, times: int) -> None:
+        """A sync that nobody allowed, in this scope and all around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            scope.syncs += times
+            scope = scope.parent
+
+
+class ScopeListener(Protocol):
+    """Told of every scope while it watches, on the thread that enters and leaves."""
+
+    def scope_entered(self, scope: Scope) -> object: ...
+    def scope_left(self, scope: Scope, opened: object, error: BaseException | None) -> None: ...
+
+
+_current: ContextVar[Scope | None] = ContextVar("dsv4prof_watch_scope", default=None)
+_listeners: tuple[ScopeListener, ...] = ()
+_steps = 0
+
+
+def current() -> Scope | None:
+    return _current.get()
+
+
+def listen(listener: ScopeListener) -> None:
+    global _listeners
+    _listeners = (*_listeners, listener)
+
+
+def unlisten(listener: ScopeListener) -> None:
+    global _listeners
+    _listeners = tuple(each for each in _listeners if each is not listener)
+
+
+def watched() -> bool:
+    """Whether anybody listens: what is entered otherwise is not even made."""
+    return bool(_listeners)
+
+
+_Entry = tuple[Scope, Token["Scope | None"], list[tuple[ScopeListener, object]]]
+
+
+class Entering:
+    """A context manager and decorator that enters a scope made by `make`, for whoever listens at that time."""
+
+    def __init__(self, make: Callable[[Scope | None], Scope]) -> None:
+        self._make = make
+        self._entries: list[_Entry | None] = []
+
+    def __enter__(self) -> Scope | None:
+        if not _listeners:
+            self._entries.append(None)
+            return None
+        scope = self._make(_current.get())
+        token = _current.set(scope)
+        self._entries.append((scope, token, [(each, each.scope_entered(scope)) for each in _listeners]))
+        return scope
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        entry = self._entries.pop()
+        if entry is None:
+            return
+        scope, token, opened = entry
+        try:
+            for listener, value in reversed(opened):
+                listener.scope_left(scope, value, error)
+        finally:
+            try:
+                _current.reset(token)
+            except ValueError:
+                # Left in another context than it was entered in (a generator that somebody else closes).
+                _current.set(scope.parent)
+
+    def __call__(self, function: Function) -> Function:
+        make = self._make
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with Entering(make):
+                    return await function(*args, **kwargs)
+
+            return cast(Function, awaited)
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with Entering(make):
+                return function(*args, **kwargs)
+
+        return cast(Function, called)
+
+
+def region(
+    name: str,
+    *,
+    max_syncs: int | None = None,
+    d2h: Level | None = None,
+    h2d: Level | None = None,
+    explicit: Level | None = None,
+    alloc: Level | None = None,
+    allowance: Allowance | None = None,
+) -> Entering:
+    """A named part of the program, as a context manager or decorator: syncs inside are listed under it.
+
+    max_syncs: most waits of one entry. d2h, h2d, explicit, alloc: a level for that direction in here. allowance: waits
+    of every entry that are intended. Raises UsageError for an unknown level; a broken budget is raised by the watch.
+    """
+    given = levels(d2h=d2h, h2d=h2d, explicit=explicit, alloc=alloc)
+    own = None if given.says_nothing else given
+    return Entering(lambda parent: Scope(name, parent, levels=own, max_syncs=max_syncs, allowance=allowance))
+
+
+def allow_syncs(reason: str, *, times: int | None = 1, directions: tuple[Direction, ...] = ()) -> Entering:
+    """Syncs in here are intended, for that reason: up to `times` calls of each entry, None for any number."""
+    allowance = Allowance(reason=reason, times=times, directions=directions)
+    return Entering(lambda parent: Scope("", parent, kind="allowance", allowance=allowance))
+
+
+def step(index: int | None = None, *, kind: str = "step", max_syncs: int | None = None) -> Entering:
+    """One step of the program: what budgets count by and warm-up is counted in. `index` None counts by itself."""
+
+    def make(parent: Scope | None) -> Scope:
+        global _steps
+        number = _steps if index is None else index
+        _steps = number + 1
+        return Scope(kind, parent, kind="step", step=number, max_syncs=max_syncs)
+
+    return Entering(make)
