@@ -55,7 +55,9 @@ class MissingExtraError(Dsv4profError):
 
 
 class RankFailedError(Dsv4profError):
-    """A rank of a run died or failed; what the others recorded is kept."""
+    """A rank of a run died or failed; what the others recorded is kept. `session` is its folder, where there is one."""
+
+    session: str | None = None
 
 
 class InterruptedRunError(Dsv4profError):

@@ -39,8 +39,8 @@ class Hang(msgspec.Struct, frozen=True):
     """What the logs say of a hang; with `hung` false, why it is none.
 
     `step` never ended, as far as the logs tell, and began at `since_s` on their clock. `seconds` is how long it is
-    known to have lasted, `kernel` what the device ran meanwhile and `kernel_s` for how long. `collective` says that this
-    kernel waits for other ranks. `changed` compares with the step before.
+    known to have lasted, `kernel` what the device ran meanwhile and `kernel_s` for how long. `collective` says that
+    this kernel waits for other ranks. `changed` compares with the step before.
     """
 
     hung: bool

@@ -40,6 +40,9 @@ WRITTEN = 1
 MADE = 1
 """Flag of a buffer: an operator's result; without it, it was there before and was first seen as an argument."""
 
+HOST = (1 << 64) - 1
+"""The stream of what runs on the host."""
+
 CELL = struct.Struct("<Q")
 STREAM = struct.Struct("<QQQ")
 STREAMS = 32

@@ -175,6 +175,18 @@ def read_fault_record(path: Path) -> FaultRecord:
     )
 
 
+def read_progress(path: Path) -> tuple[dict[Cell, int], tuple[StreamProgress, ...]] | None:
+    """The cells of a record that is being written, and its streams: a small read; None where there is no record yet."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(layout.NAMES_AT)
+    except OSError:
+        return None
+    if len(data) < layout.NAMES_AT or data[: len(layout.MAGIC)] != layout.MAGIC:
+        return None
+    return {cell: int(CELL.unpack_from(data, layout.cell_at(cell))[0]) for cell in Cell}, _streams(data)
+
+
 class _Names:
     """Names by their place; what points nowhere sensible is unnamed."""
 

@@ -170,9 +170,9 @@ class RingWriter:
         """How many rows the buffers' table has."""
         return self._buffers
 
-    def close(self) -> None:
-        """The end in good order; the file stays."""
-        self.cell(Cell.ENDED, 1)
+    def close(self, *, ended: bool = True) -> None:
+        """The end, in good order unless `ended` is false; the file stays."""
+        self.cell(Cell.ENDED, int(ended))
         self._map.flush()
         self._map.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dsv4prof.faultrecord.addresses import Place
-from dsv4prof.faultrecord.layout import Cell, Kind
+from dsv4prof.faultrecord.layout import HOST, Cell, Kind
 from dsv4prof.faultrecord.message import Message
 from dsv4prof.faultrecord.reader import FaultRecord, Launch, Touch
 
@@ -55,10 +55,13 @@ def pending(record: FaultRecord) -> list[Launch]:
     that did not come back to the host.
     """
     launches = [each for each in record.launches if each.kind.launches]
-    if not record.follows_device:
-        returned = record.cells[Cell.RETURNED]
-        return [each for each in launches if each.number > returned]
-    return [each for each in launches if each.number > record.done.get(each.stream, 0)]
+    returned = record.cells[Cell.RETURNED]
+    on_host = HOST if record.follows_device else None
+    return [
+        each
+        for each in launches
+        if each.number > (returned if on_host in (None, each.stream) else record.done.get(each.stream, 0))
+    ]
 
 
 def suspects(record: FaultRecord, place: Place | None, messages: Iterable[Message]) -> list[Suspect]:

@@ -19,6 +19,7 @@ from dsv4prof.target.control import StopControl
 from dsv4prof.target.hooks import ProfilingHooks
 from dsv4prof.target.serving import Progress, RankServing, rank_sink
 from dsv4prof.target.spec import RunSpec
+from dsv4prof.target.watching import watched
 from dsv4prof.target.workload import Workload
 
 if TYPE_CHECKING:
@@ -100,11 +101,12 @@ def serve_rank(
         alone = False
         groups = join(spec, me, init_method)
         alone = True
-        engine = Engine(options, hooks=hooks, groups=groups)
-        mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
-        workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
-        serving = RankServing(workload, hooks, sink, facts=partial(engine_facts, spec, engine), progress=progress)
-        done = serving.run(spec.plan if spec.profile else None)
+        with watched(spec, me, folder, hooks) as told:
+            engine = Engine(options, hooks=told, groups=groups)
+            mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
+            workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
+            serving = RankServing(workload, hooks, sink, facts=partial(engine_facts, spec, engine), progress=progress)
+            done = serving.run(spec.plan if spec.profile else None)
     except EngineError as error:
         # A rank that cannot join has lost another one, whose own error says why.
         if control.steps_begun or not alone:

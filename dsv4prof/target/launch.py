@@ -21,6 +21,7 @@ from dsv4prof.recorder.sink import write_record
 from dsv4prof.target.control import StopControl, clear_stop, obey
 from dsv4prof.target.engine import check, check_rank, place_of, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
+from dsv4prof.target.hangs import HangNote, read_hang
 from dsv4prof.target.ranks import choose_port, run_ranks
 from dsv4prof.target.serving import Progress
 from dsv4prof.target.spec import RunSpec
@@ -56,9 +57,26 @@ def run(spec: RunSpec, *, progress: Progress = lambda event: None) -> tuple[Path
         raise InterruptedRunError("interrupted before anything was recorded", hint="no session was left behind")
     if interrupted:
         raise InterruptedRunError("interrupted; what was recorded has been saved", hint=kept)
+    if (hang := read_hang(folder)) is not None:
+        raise _in_session(RankFailedError(_hung_words(hang), hint=kept), folder)
     if (cause := root_cause(exits)) is not None:
-        raise as_rank_failed(cause, session.ranks[cause.rank].reason, kept)
+        raise _in_session(as_rank_failed(cause, session.ranks[cause.rank].reason, kept), folder)
     return folder, session
+
+
+def _in_session(error: RankFailedError, folder: Path) -> RankFailedError:
+    error.session = str(folder)
+    return error
+
+
+def _hung_words(hang: HangNote) -> str:
+    """One sentence for the user: who did not move, and what is known of its process."""
+    still = [each for each in hang.ranks if each.in_step] or hang.ranks
+    longest = max(still, key=lambda each: (each.state.startswith("stopped"), each.still_s))
+    return (
+        f"the run hung: nothing moved for {hang.timeout_s:g} s; rank {longest.rank} is {longest.state}, "
+        f"and all ranks were ended"
+    )
 
 
 def _new_session(spec: RunSpec) -> Path:

@@ -26,6 +26,7 @@ from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.sessions import record_of
 from dsv4prof.target.control import request_stop
 from dsv4prof.target.failures import INTERRUPTED, RankExit, log_path, read_exit
+from dsv4prof.target.hangs import HangWatch
 from dsv4prof.target.serving import Progress
 from dsv4prof.target.spec import SPEC_NAME, RunSpec
 
@@ -79,7 +80,8 @@ def run_ranks(
         try:
             for rank in range(spec.world):
                 ranks.append(_start(spec, folder, rank, port, writing))
-            ended = _supervise(ranks, folder, _Listener(reading, progress), interrupts, patience or Patience())
+            hangs = HangWatch(folder, ranks, timeout_s=spec.fault_watch_timeout_s) if spec.fault_watch else None
+            ended = _supervise(ranks, folder, _Listener(reading, progress), interrupts, patience or Patience(), hangs)
         finally:
             for process in ranks:
                 if process.poll() is None:
@@ -128,6 +130,7 @@ def _supervise(
     listener: _Listener,
     interrupts: _Interrupts,
     patience: Patience,
+    hangs: HangWatch | None = None,
 ) -> set[int]:
     """Wait for all; returns the ranks that had to be ended."""
     ended: set[int] = set()
@@ -147,6 +150,9 @@ def _supervise(
             interrupts.handled = interrupts.count
         if deadline is None and any(status not in (None, 0, INTERRUPTED) for status in statuses):
             deadline = now + (patience.after_failure if _recording(folder, ranks) else patience.before_recording)
+        if hangs is not None and hangs.hangs(now):
+            listener.progress("nothing moves any more: stacks written, ending all ranks")
+            deadline = now
         if deadline is not None and now > deadline:
             ended |= _signal_all(ranks, signal.SIGKILL if asked else signal.SIGTERM)
             asked, deadline = True, now + patience.after_request

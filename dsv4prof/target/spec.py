@@ -18,6 +18,7 @@ _MOST = {"requests": 1_000_000, "max_requests": 65_536, "max_new_tokens": 1_000_
 _MOST_STEPS = 1_000_000
 _MOST_MB = 1 << 20
 _LONGEST_NAME = 100
+_LONGEST_TIMEOUT_S = 86_400.0
 DEVICES = ("cpu", "cuda", "hip")
 
 
@@ -30,6 +31,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     `tp` ranks share each of `dp` replicas, which serve requests of their own; experts are dealt over `ep` blocks of
     all tp * dp ranks (None = a block a rank). `backend` to `simulate_accept_len` are the engine's options of these
     names (EngineOptions); `cache_mb` is its caches' budget in MiB, and None leaves overlap and graphs to the device.
+    `fault_watch` has every rank keep a fault record, and a step in which nothing moves for `fault_watch_timeout_s`
+    counts as hung: all ranks then write their stacks and are ended.
     `port` is the ranks' rendezvous on 127.0.0.1, 0 picks a free one. `root` is the folder that holds sessions.
     `threads` is torch's number of threads in each rank; None leaves one core to the leader and shares the others out.
     `settings` maps a name to [value, source] and `command` is the command line; both go into the manifest as they are.
@@ -61,6 +64,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     context_len: int | None = None
     prompts: str | None = None
     profile: bool = False
+    fault_watch: bool = False
+    fault_watch_timeout_s: float = 300.0
     plan: RecordPlan = RecordPlan()
     root: str = "traces/local"
     name: str | None = None
@@ -79,6 +84,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
             self._check_plan()
         if self.device not in DEVICES:
             raise UsageError(f"device {self.device!r} is unknown", hint="one of " + ", ".join(DEVICES))
+        if not 0 < self.fault_watch_timeout_s <= _LONGEST_TIMEOUT_S:
+            raise UsageError(
+                f"the fault watch's timeout is {self.fault_watch_timeout_s:g} s", hint="give over 0 and up to a day"
+            )
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"threads is {self.threads}", hint="give 1 or more")
         if self.name is not None and len(self.name) > _LONGEST_NAME:
