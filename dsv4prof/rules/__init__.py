@@ -1,5 +1,5 @@
 """Every rule by code. Families: 0xx the tool itself, 1xx host syncs, 2xx hazards, 3xx graphs and phases, 4xx trace
-quality, 5xx ranks and communication, 6xx memory, 7xx acceptance.
+quality, 5xx ranks and communication, 6xx memory, 7xx acceptance, 8xx faults and hangs.
 
 Syncs and hazards have a module each (`dsv105`), the others one a family. They load when a rule is first asked for.
 """
@@ -12,8 +12,8 @@ from importlib import import_module
 from dsv4prof.errors import UsageError
 from dsv4prof.rules.rule import Rule
 
-_FAMILIES = ("tool", "graphs", "quality", "ranks", "acceptance")
-_ALONE = ("dsv001", *(f"dsv{number}" for number in (*range(101, 113), *range(201, 206))))
+_FAMILIES = ("tool", "graphs", "quality", "ranks", "acceptance", "faults")
+_ALONE = ("dsv001", *(f"dsv{number}" for number in (*range(101, 113), *range(201, 207))))
 
 
 @cache

@@ -15,7 +15,8 @@ RULE = Rule(
     "that it looks like an anonymous GPU memory access fault, far from its cause.",
     source="repeat_interleave with an output_size whose value is not shown to be the sum of the list that repeats was "
     "made from. A padded size, a maximum and a value read from another tensor are not.",
-    run="a debug mode compares counts.sum() with output_size on the device.",
+    run="`dsv4prof hazards` compares counts.sum() with output_size: on the device, without a wait, or on "
+    "shadow tensors before the operator can fail.",
     trace="not visible: it looks like every repeat_interleave with output_size, that is, without a read inside.",
     bad="counts = torch.tensor(lens, device=dev)\n"
     "rows = torch.repeat_interleave(ids, counts, output_size=max_len * len(lens))",

@@ -14,7 +14,8 @@ RULE = Rule(
     "under load: tests on an idle device pass.",
     source="a host tensor made by `.to('cpu', non_blocking=True)` or `copy_(..., non_blocking=True)` that is read with"
     " no wait for an event, a stream or the device between.",
-    run="the copy's destination is read while its event has not happened.",
+    run="`dsv4prof hazards`: the copy's destination is read, by an operator, numpy or tolist, before an event "
+    "recorded behind the copy, its stream or the device was waited for.",
     trace="not visible: a read of host memory leaves no record.",
     bad='host = lens.to("cpu", non_blocking=True)\ntotal = sum(host.tolist())',
     good='host = lens.to("cpu", non_blocking=True)\ncopied.record()\ncopied.synchronize()\ntotal = sum(host.tolist())',

@@ -15,7 +15,8 @@ RULE = Rule(
     " blocking copy or a read elsewhere in the step hides it: removing that sync uncovers it.",
     source="looked for by `dsv4prof audit code --diff` where a change removes a sync: a pinned buffer that is written "
     "after an upload from it, without an event between.",
-    run="not yet looked for at run time; export a trace and look at the order by hand.",
+    run="`dsv4prof hazards` keeps what every queued copy reads, raw ones too, and tells a write or a free of it "
+    "that no event, stream or device was waited for; writes by numpy or C++ are known by their changed bytes.",
     trace="a write of the buffer has no record; only the copy's start and the events are visible.",
     bad="staging.copy_(lens)\nx.copy_(staging, non_blocking=True)\nstaging.copy_(more)  # the upload may not have run",
     good="staging.copy_(lens)\n"

@@ -15,7 +15,8 @@ RULE = Rule(
     source="looked for by `dsv4prof audit code --diff` where a change removes a sync: a tensor used inside "
     "`torch.cuda.stream(side)` and written in place outside it, without wait_stream, wait_event or "
     "record_stream.",
-    run="not yet looked for at run time.",
+    run="`dsv4prof hazards` keeps vector clocks of the host and of each stream, and tells accesses of common bytes "
+    "on two streams that nothing orders; also memory freed while another stream uses it, without record_stream.",
     trace="kernels of two streams that overlap in time and share a buffer; a trace does not name buffers.",
     bad="with torch.cuda.stream(side):\n    out = attend(meta)\nmeta.copy_(next_meta)",
     good="with torch.cuda.stream(side):\n"

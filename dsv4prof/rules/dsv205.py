@@ -16,7 +16,8 @@ RULE = Rule(
     source="`dsv4prof audit code --diff` calls a removed sync fixed only when its replacement is proven: an exact "
     "total, an event, and neither a staging buffer nor a write across streams behind it. Also where a line that"
     " `allow[...] protects=NAME` names is removed.",
-    run="not visible: it is a question about two versions of the source.",
+    run="`dsv4prof hazards explain FILE:LINE` judges a recorded run again without the waits of that place: what "
+    "appears then is what the sync protects, as far as that run exercised it.",
     trace="two recordings, before and after: copies and kernels of different streams that overlap now and did not.",
     bad="- total = int(counts.sum())\n"
     "- rows = torch.repeat_interleave(ids, counts, output_size=total)\n"

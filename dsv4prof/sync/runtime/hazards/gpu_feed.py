@@ -1,0 +1,172 @@
+"""What a real device is told, heard in Python: operators by a dispatch mode, streams and events by wrapped methods.
+
+Imports torch, so it is itself only imported inside functions. Heard are the operators of the thread that starts the
+feed, in eager code; streams and events of `torch.cuda` on every thread; graphs, whose captured work counts at each
+replay; raw copies through ctypes (`raw_copies`). Collectives count as work of the current stream. Not heard: compiled
+code that launches kernels by itself, `torch.Event` and `torch.Stream` without a device in their name. Verified on CUDA
+only; on HIP, where torch has the same names, it has never been run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dsv4prof.sync.runtime.calls import OpCall, Place
+from dsv4prof.sync.runtime.hazards.device_sums import DeviceSums
+from dsv4prof.sync.runtime.hazards.tensors import tensors_in
+from dsv4prof.sync.runtime.hazards.tracker import HazardTracker
+
+_NUMBER = "_dsv4prof_number"
+
+
+@contextmanager
+def gpu_feed(tracker: HazardTracker) -> Iterator[None]:
+    """Tell `tracker` what this process does with its device, as far as this thread's operators go."""
+    tracker.contracts.sums = sums = DeviceSums()
+    with ExitStack() as opened:
+        feed = _Feed(tracker)
+        feed.wrap(opened)
+        opened.callback(sums.finish)
+        opened.enter_context(_Mode(tracker, feed.places))
+        yield
+
+
+class Places:
+    """Where tensors lie, and when their memory is given back; pinned or not is asked once a storage."""
+
+    def __init__(self, freed: Callable[[int, int], None]) -> None:
+        self._freed = freed
+        self._known: dict[int, Place] = {}
+
+    def __call__(self, tensor: Any) -> Place:
+        if tensor.device.type != "cpu":
+            return "device"
+        try:
+            start = tensor.untyped_storage().data_ptr()
+        except (NotImplementedError, RuntimeError):
+            return "pageable"
+        known = self._known.get(start)
+        if known is None:
+            known = "pinned" if start and tensor.is_pinned() else "pageable"
+            self.follow(tensor, known)
+        return known
+
+    def follow(self, tensor: Any, place: Place) -> None:
+        """Hear when the storage is given back to its allocator."""
+        storage = tensor.untyped_storage()
+        start = storage.data_ptr()
+        if not start or start in self._known:
+            return
+        self._known[start] = place
+        weakref.finalize(storage, self._gone, start, storage.nbytes()).atexit = False
+
+    def _gone(self, start: int, nbytes: int) -> None:
+        self._known.pop(start, None)
+        self._freed(start, nbytes)
+
+
+class _Mode(TorchDispatchMode):
+    """Every operator of a thread, before it runs and after."""
+
+    def __init__(self, tracker: HazardTracker, places: Places) -> None:
+        super().__init__()
+        self._tracker, self._places = tracker, places
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        stream = _number_of(torch.cuda.current_stream())
+        call = OpCall(func._schema.name, func._schema.overload_name, args, kwargs or {}, self._places, stream)
+        self._tracker.op_begins(call)
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            if tensor.device.type == "cuda" and tensor.layout is torch.strided:
+                self._places.follow(tensor, "device")
+        self._tracker.op(call, result)
+        return result
+
+
+class _Feed:
+    """Methods of torch.cuda that tell before or after they do what they did."""
+
+    def __init__(self, tracker: HazardTracker) -> None:
+        self._tracker = tracker
+        self._events = itertools.count(1)
+        self.places = Places(tracker.freed)
+
+    def wrap(self, opened: ExitStack) -> None:
+        cuda, tracker = torch.cuda, self._tracker
+        wrapped: list[tuple[Any, str, Callable[..., None]]] = [
+            (cuda.Event, "record", self._recorded),
+            (cuda.Event, "wait", self._stream_waits),
+            (cuda.Event, "synchronize", lambda _, event: tracker.host_waits_event(self._event(event))),
+            (cuda.Event, "query", lambda done, event: tracker.event_queried(self._event(event), bool(done))),
+            (cuda.Stream, "synchronize", lambda _, stream: tracker.host_waits_stream(_number_of(stream))),
+            (cuda.Stream, "query", self._stream_queried),
+            (cuda, "synchronize", lambda *_, **__: tracker.host_waits_device()),
+            (cuda.CUDAGraph, "capture_begin", lambda _, graph, *__, **___: tracker.graph_begins(id(graph))),
+            (cuda.CUDAGraph, "capture_end", lambda *_: tracker.graph_ends()),
+            (cuda.CUDAGraph, "replay", self._replayed),
+            (torch.Tensor, "numpy", self._host_read),
+            (torch.Tensor, "tolist", self._host_read),
+            (torch.Tensor, "__array__", self._host_read),
+        ]
+        for owner, name, tell in wrapped:
+            opened.enter_context(_wrapped(owner, name, tell))
+
+    def _recorded(self, _: Any, event: Any, stream: Any = None) -> None:
+        self._tracker.event_recorded(self._event(event), _number_of(stream or torch.cuda.current_stream()))
+
+    def _stream_waits(self, _: Any, event: Any, stream: Any = None) -> None:
+        self._tracker.stream_waits_event(_number_of(stream or torch.cuda.current_stream()), self._event(event))
+
+    def _stream_queried(self, done: Any, stream: Any) -> None:
+        if done:
+            self._tracker.host_waits_stream(_number_of(stream))
+
+    def _replayed(self, _: Any, graph: Any) -> None:
+        self._tracker.graph_replayed(id(graph), _number_of(torch.cuda.current_stream()))
+
+    def _host_read(self, _: Any, tensor: Any, *__: Any, **___: Any) -> None:
+        if tensor.device.type == "cpu":
+            self._tracker.host_reads(tensor)
+
+    def _event(self, event: Any) -> int:
+        """A number that no other event has had."""
+        number = getattr(event, _NUMBER, None)
+        if number is None:
+            number = next(self._events)
+            setattr(event, _NUMBER, number)
+        return int(number)
+
+
+@contextmanager
+def _wrapped(owner: Any, name: str, tell: Callable[..., None]) -> Iterator[None]:
+    """`owner.name` tells after each call, with its result and arguments; as it was before at the end."""
+    real = getattr(owner, name)
+    inherited = name not in vars(owner)
+
+    def told(*args: Any, **kwargs: Any) -> Any:
+        result = real(*args, **kwargs)
+        tell(result, *args, **kwargs)
+        return result
+
+    setattr(owner, name, told)
+    try:
+        yield
+    finally:
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, real)
+
+
+def _number_of(stream: Any) -> int:
+    """The stream's handle; default streams, whose handle is 0 on every device, are told apart by the device."""
+    handle = int(stream.cuda_stream)
+    return handle or -int(getattr(stream, "device_index", 0) or 0)
