@@ -1,0 +1,80 @@
+"""Functions of torch that go past dispatch: built of Python values, or reads of host tensors that a race may spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, inner_of
+from dsv4prof.sync.runtime.shadow.world import World
+
+_Function = Callable[..., Any]
+
+
+def replacements(world: World) -> dict[_Function, _Function]:
+    """By the function that they replace while a program calls it outermost."""
+    tensor = torch.Tensor
+    found: dict[_Function, _Function] = {
+        one: _built(one, world) for one in (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
+    }
+    for read in (tensor.numpy, tensor.tolist, tensor.item, tensor.__array__, tensor.data_ptr):
+        found[read] = _read(read, world)
+    found[tensor.type] = _type
+    found[torch.from_dlpack] = _from_dlpack(world)
+    return found
+
+
+def _built(function: _Function, world: World) -> _Function:
+    """Elements that are shadows are read one by one, as torch does; a pinned result is noted as such."""
+
+    def build(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
+        place = 1 if function is torch.Tensor.new_tensor else 0
+        given = list(args)
+        if place < len(given) and isinstance(given[place], (list, tuple)):
+            given[place] = _read_out(given[place])
+        if place == 1 and isinstance(given[0], ShadowTensor):
+            options.setdefault("dtype", given[0].dtype)
+            options.setdefault("device", given[0].device)
+            return torch.tensor(*given[1:], **options)
+        made = function(*given, **options)
+        return made.pin_memory() if pin_memory else made
+
+    return build
+
+
+def _read_out(values: Any) -> Any:
+    if isinstance(values, ShadowTensor):
+        return values.item() if values.numel() == 1 else values.tolist()
+    if isinstance(values, (list, tuple)) and any(isinstance(one, (ShadowTensor, list, tuple)) for one in values):
+        return [_read_out(one) for one in values]
+    return values
+
+
+def _read(function: _Function, world: World) -> _Function:
+    def read(*args: Any, **options: Any) -> Any:
+        if args and not isinstance(args[0], ShadowTensor):
+            world.host_reads(args[0])
+        return function(*args, **options)
+
+    return read
+
+
+def _type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:
+    """`x.type("torch.cuda.FloatTensor")`, which a torch without CUDA refuses."""
+    if dtype is None and isinstance(self, ShadowTensor):
+        return self.inner.type().replace("torch.", "torch.cuda.", 1)
+    if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+        host = torch.empty(0).type(dtype.replace("torch.cuda.", "torch."))
+        return self.to("cuda", host.dtype, non_blocking=non_blocking)
+    return torch.Tensor.type(self, dtype, non_blocking=non_blocking, **options)
+
+
+def _from_dlpack(world: World) -> _Function:
+    def take(source: Any, **options: Any) -> Any:
+        if isinstance(source, ShadowTensor):
+            return world.wrap(inner_of(source).detach(), source.device.index)
+        return torch.from_dlpack(source, **options)
+
+    return take

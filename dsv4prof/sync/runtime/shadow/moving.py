@@ -1,0 +1,48 @@
+"""Tensors that programs move to a device in place: `module.to("cuda")`, `parameter.data = on_device`.
+
+Torch would share the insides of a shadow with a plain tensor, which then says `cuda` and cannot compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dsv4prof.sync.runtime.shadow.patches import Patches
+from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
+
+
+def install(patches: Patches) -> None:
+    """Modules replace their parameters; an assignment to `.data` makes a shadow of the tensor itself, or a tensor."""
+    compatible = torch._has_compatible_shallow_copy_type
+
+    def same_kind(left: torch.Tensor, right: torch.Tensor) -> bool:
+        if isinstance(left, ShadowTensor) != isinstance(right, ShadowTensor):
+            return False
+        return bool(compatible(left, right))
+
+    patches.put(torch, "_has_compatible_shallow_copy_type", same_kind)
+    inherited = torch._C.TensorBase.data
+
+    def get(self: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = inherited.__get__(self)
+        return found
+
+    def put(self: torch.Tensor, value: torch.Tensor) -> None:
+        if isinstance(value, ShadowTensor):
+            become(self, value)
+        else:
+            inherited.__set__(self, value)
+
+    patches.put(torch.Tensor, "data", property(get, put))
+
+
+def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """The tensor object is the other kind from now on, for all who hold it."""
+    made: Any = value.detach()
+    if isinstance(tensor, torch.nn.Parameter):
+        made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    else:
+        made.requires_grad_(tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, made)
