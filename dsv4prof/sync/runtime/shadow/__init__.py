@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dsv4prof.sync.runtime.shadow.device import ShadowDevice
-    from dsv4prof.sync.runtime.shadow.tensor import memory_of
+    from dsv4prof.sync.runtime.shadow.tensor import inner_of, memory_of
 
-__all__ = ["ShadowDevice", "memory_of"]
+__all__ = ["ShadowDevice", "inner_of", "memory_of"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,8 +21,8 @@ def __getattr__(name: str) -> Any:
         from dsv4prof.sync.runtime.shadow.device import ShadowDevice
 
         return ShadowDevice
-    if name == "memory_of":
-        from dsv4prof.sync.runtime.shadow.tensor import memory_of
+    if name in ("inner_of", "memory_of"):
+        from dsv4prof.sync.runtime.shadow import tensor
 
-        return memory_of
+        return getattr(tensor, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

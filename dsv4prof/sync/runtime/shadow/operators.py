@@ -23,19 +23,19 @@ def run(func: _Operator, types: Any, args: Any, kwargs: dict[str, Any], world: W
     if any(not _is_ours(one.__class__) for one in tensors):
         return NotImplemented
     shadows = [one for one in tensors if isinstance(one, ShadowTensor)]
-    wanted = kwargs.get("device")
-    to_device = wanted is not None and torch.device(wanted).type == "cuda"
+    to_device = any(_is_cuda(one) for one in (kwargs.get("device"), *args))
     if world is None:
         return _computed(func, args, kwargs, shadows, to_device, None)
     if not shadows and not to_device:
         return _on_host(func, args, kwargs, world)
-    if decomposes(func) and world.mode is not None:
+    if decomposes(func) and func not in special.DEVICE and world.mode is not None:
         with world.mode:
             return func.decompose(*args, **kwargs)
     special.refuse_mixed_devices(func, tensors, world)
     name, shape = func._schema.name, shape_of(func)
     call = world.call(name, func._schema.overload_name, args, kwargs)
     waits = world.judge(call)
+    world.begins(call)
     with world.unseen():
         result = _computed(func, args, kwargs, shadows, to_device, world)
     if not shape.is_view and not special.launches_nothing(name):
@@ -55,13 +55,15 @@ def _on_host(func: _Operator, args: Any, kwargs: dict[str, Any], world: World) -
     if pin:
         kwargs = {**kwargs, "pin_memory": False}
         world.judge(world.call("aten::_pin_memory", "", (), {}))
+    call = world.call(func._schema.name, func._schema.overload_name, args, kwargs)
+    world.begins(call)
     result = func(*args, **kwargs)
     if pin and isinstance(result, torch.Tensor):
         world.memory.pin(result)
     if world.listener is not None:
         for one in _tensors_in(result):
             world.memory.watch(one)
-    world.ran(world.call(func._schema.name, func._schema.overload_name, args, kwargs), result)
+    world.ran(call, result)
     return result
 
 
@@ -133,6 +135,12 @@ def _same_kind(result: Any, written: list[Any]) -> Any:
     if result is None:
         return None
     return type(result)(written) if isinstance(result, (list, tuple)) else written[0]
+
+
+def _is_cuda(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.split(":")[0] == "cuda"
+    return isinstance(value, torch.device) and value.type == "cuda"
 
 
 def _index(device: Any, shadows: list[ShadowTensor], world: World | None) -> int:

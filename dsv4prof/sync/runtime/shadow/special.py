@@ -79,6 +79,8 @@ def refuse_mixed_devices(func: Any, tensors: Sequence[torch.Tensor], world: Worl
 def _pinned(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> Any:
     """Page-locked memory is a copy; a tensor that has it already is given back."""
     source = args[0]
+    if world.memory.is_pinned(source):
+        return source
     world.judge(world.call("aten::_pin_memory", "", args, kwargs))
     copied = source.clone(memory_format=torch.preserve_format)
     world.memory.pin(copied)
@@ -98,5 +100,7 @@ def _cannot_pin(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> A
     raise RuntimeError(f"cannot pin a tensor on {args[0].device}, only dense CPU tensors can be pinned")
 
 
-HOST: dict[Any, _Handler] = {_aten._pin_memory.default: _pinned, _aten.is_pinned.default: _is_pinned}
-DEVICE: dict[Any, _Handler] = {_aten._pin_memory.default: _cannot_pin, _aten.is_pinned.default: _not_pinned}
+# In inference mode pin_memory arrives whole, else as the operator inside it.
+_PIN = (_aten._pin_memory.default, _aten.pin_memory.default)
+HOST: dict[Any, _Handler] = {**dict.fromkeys(_PIN, _pinned), _aten.is_pinned.default: _is_pinned}
+DEVICE: dict[Any, _Handler] = {**dict.fromkeys(_PIN, _cannot_pin), _aten.is_pinned.default: _not_pinned}

@@ -83,6 +83,11 @@ class World:
             waits |= self._told(self._behind_the_queue(reason, call), call.name, _tensors(call.args))
         return waits
 
+    def begins(self, call: OpCall) -> None:
+        """Right before an operator runs, which may raise."""
+        if self.listener is not None and not self.here.unseen:
+            self.listener.op_begins(call)
+
     def launched(self, call: OpCall, result: Any) -> None:
         """After an operator that puts work on the current stream."""
         if self.here.unseen:
