@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dsv4prof.api.benching import bench
     from dsv4prof.api.configuring import settings_report
     from dsv4prof.api.diagnosis import doctor
+    from dsv4prof.api.fault_record import fault_hang, fault_show
     from dsv4prof.api.faults import profiler_doctor
     from dsv4prof.api.merging import merge
     from dsv4prof.api.narrowing import narrow
@@ -37,6 +38,8 @@ _HOME = {
     "audit_trace": "audit_tracing",
     "bench": "benching",
     "doctor": "diagnosis",
+    "fault_hang": "fault_record",
+    "fault_show": "fault_record",
     "merge": "merging",
     "narrow": "narrowing",
     "profiler_doctor": "faults",
@@ -65,6 +68,8 @@ __all__ = [
     "audit_trace",
     "bench",
     "doctor",
+    "fault_hang",
+    "fault_show",
     "merge",
     "narrow",
     "profiler_doctor",

@@ -19,6 +19,7 @@ _FAMILIES = {
     "4": "Trace quality",
     "5": "Ranks and communication",
     "7": "Acceptance of drafts",
+    "8": "Faults and hangs",
 }
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from dsv4prof.api.analyzing import explain
+from dsv4prof.api.fault_record import fault_session
 from dsv4prof.api.merge_report import merge_check, plan_facts
 from dsv4prof.api.merging import MergeRequest, merge_source
 from dsv4prof.api.sources import Source, gather, resolve
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
-from dsv4prof.errors import InterruptedRunError
+from dsv4prof.errors import InterruptedRunError, RankFailedError
 from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
 from dsv4prof.model.session import EndedBy, RankRecord, ReleaseProof, Session
@@ -30,13 +31,19 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
     """Serve `spec` on the embedded engine; with `spec.profile` record every rank, merge and report.
 
     None on the ranks of torchrun that are not its first: that one reports for all.
+    Under `spec.fault_watch` a rank that died or hung is not raised but reported, with exit status 1.
     Raises what `target.launch.run` raises, and InterruptedRunError for Ctrl-C while merging. Exit status 1 when a
     profiler could not be released, or by `fail_on`.
     """
     first = int(os.environ.get("RANK", "0")) == 0
     if first:
         progress(describe(spec))
-    folder, session = run_target(spec, progress=progress)
+    try:
+        folder, session = run_target(spec, progress=progress)
+    except RankFailedError as error:
+        if not spec.fault_watch or error.session is None or not first:
+            raise
+        return _failed(error, Path(error.session))
     if not first:
         return None
     if not spec.profile:
@@ -47,6 +54,15 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
         raise InterruptedRunError(
             "interrupted while merging; the ranks' traces are whole", hint=f"dsv4prof merge {session.id}"
         ) from None
+
+
+def _failed(error: RankFailedError, folder: Path) -> Report:
+    """Under a fault watch a lost rank is what the run was for: the report says what is known of its end."""
+    report = fault_session(folder, failure=error.message)
+    again = f"dsv4prof fault show {folder}"
+    return msgspec.structs.replace(
+        report, notes=[*([error.hint] if error.hint else []), *report.notes, f"to read this again: {again}"]
+    )
 
 
 def describe(spec: RunSpec) -> str:

@@ -14,6 +14,7 @@ from dsv4prof.cli import (
     bench,
     console,
     doctor,
+    fault,
     merge,
     query,
     rule,
@@ -40,6 +41,7 @@ serve.register(app)
 bench.register(app)
 attach.register(app)
 audit.register(app)
+fault.register(app)
 merge.register(app)
 analyze.register(app)
 view.register(app)

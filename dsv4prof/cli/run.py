@@ -29,6 +29,15 @@ def register(app: typer.Typer) -> None:
 @takes(*NAMES)
 def run(
     profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge and report")] = False,
+    fault_watch: Annotated[
+        bool, typer.Option("--fault-watch", help="Keep each rank's last launches, for a death or a hang")
+    ] = False,
+    fault_watch_timeout: Annotated[
+        float,
+        typer.Option(
+            "--fault-watch-timeout", metavar="S", help="When a still step is a hang [300]", show_default=False
+        ),
+    ] = 300.0,
     show_settings: ShowSettings = False,
     **given: Any,
 ) -> int:
@@ -36,11 +45,12 @@ def run(
     chosen = choose(NAMES, given, show=show_settings)
     from dsv4prof import api
 
-    report = api.run(_spec(chosen, profile=profile), fail_on=chosen["fail_on"], progress=console.note)
+    watch = {"fault_watch": fault_watch, "fault_watch_timeout_s": fault_watch_timeout}
+    report = api.run(_spec(chosen, profile=profile, **watch), fail_on=chosen["fail_on"], progress=console.note)
     return 0 if report is None else console.emit(report, chosen["format"])
 
 
-def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
+def _spec(chosen: Settings, *, profile: bool, **watch: Any) -> RunSpec:
     from dsv4prof.target.spec import RunSpec
 
     same = ("tp", "dp", "requests", "max_new_tokens", "prompts", "name", "port")
@@ -48,6 +58,7 @@ def _spec(chosen: Settings, *, profile: bool) -> RunSpec:
         **engine_fields(chosen),
         **{name: chosen[name] for name in same},
         profile=profile,
+        **watch,
         plan=plan_of(chosen),
         root=chosen["sessions_dir"],
         settings=chosen.with_sources(),

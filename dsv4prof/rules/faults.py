@@ -11,8 +11,8 @@ RULES = (
         name="device-memory-fault",
         severity=Severity.ERROR,
         summary="the device touched memory that it must not, and the process died or lost its device",
-        doc="The message comes late and names an address at best. The fault record says whose memory that was, alive or "
-        "freed, and which launches were not known to be complete; the likeliest come first, each with its evidence. "
+        doc="The message comes late and names an address at best. The fault record says whose memory that was, alive "
+        "or freed, and which launches were not known to be complete; the likeliest come first, each with its evidence. "
         "Between two markers more than one launch is open: the rerun that is printed makes each wait, so that one is "
         "left.",
     ),
@@ -21,8 +21,8 @@ RULES = (
         name="device-assert",
         severity=Severity.ERROR,
         summary="a check inside a kernel failed on the device",
-        doc="The assertion names the kernel and the line, not the tensor. The fault record names the launch that runs it "
-        "and its arguments. On ROCm such checks are often compiled out, and the same mistake shows as DSV801.",
+        doc="The assertion names the kernel and the line, not the tensor. The fault record names the launch that runs "
+        "it and its arguments. On ROCm such checks are often compiled out, and the same mistake shows as DSV801.",
     ),
     Rule(
         code="DSV803",
