@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsv4prof.cli import console
+from dsv4prof.cli import audit_run, console
 from dsv4prof.cli.audit_trace import trace
 from dsv4prof.cli.help import Command, Group, add, examples, show_help_without_command
 from dsv4prof.cli.options import FailOn, Format, SessionsDir, ShowSettings, choose, setting
@@ -49,6 +49,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("code", cls=AuditCommand, epilog=examples(*lines))(code)
     add(group, "trace", trace, "dsv4prof audit trace latest", "dsv4prof audit trace rank0.json.gz --format json")
+    audit_run.register(group)
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group, name="audit")
 

@@ -25,7 +25,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     hazards: bool = False
 
 
-def choose(choice: Choice) -> tuple[Layer, ...]:
+def choose(choice: Choice, *, shadowed: bool = False) -> tuple[Layer, ...]:
     """The layers to switch on, in the order in which they are. Raises UsageError, MissingExtraError without torch."""
     unknown = [each for each in choice.layers or () if each not in get_args(Layer)]
     if unknown:
@@ -36,7 +36,8 @@ def choose(choice: Choice) -> tuple[Layer, ...]:
         import torch
     except ImportError as error:
         raise MissingExtraError("torch", "engine", purpose="watching a program's syncs") from error
-    there = torch.cuda.is_available()
+    # Inside a watch without a GPU torch says that there is one.
+    there = not shadowed and torch.cuda.is_available()
     gpu = there if choice.gpu is None else choice.gpu
     if choice.layers is not None and "shadow" in choice.layers:
         if choice.gpu or len(choice.layers) > 1:
@@ -64,8 +65,10 @@ def _on_a_gpu(choice: Choice) -> tuple[Layer, ...]:
     return tuple(layer for layer in ON_A_GPU if layer in wanted)
 
 
-def hooked(layers: tuple[Layer, ...], hub: Hub, choice: Choice, *, listener: Any = None) -> list[Hooked]:
-    """A fresh object for each layer; nothing is hooked yet."""
+def hooked(layers: tuple[Layer, ...], hub: Hub, choice: Choice, *, hazards: Any = None) -> list[Hooked]:
+    """A fresh object for each layer; nothing is hooked yet. `hazards` hears what the layers know of the device."""
     from dsv4prof.sync.runtime.watch import layers as package
 
-    return [package.make(name, hub, vendor=choice.vendor, listener=listener) for name in layers]
+    # On a GPU whoever looks for hazards sees operators and events without our help; raw copies only the driver shows.
+    listeners = {"shadow": getattr(hazards, "listener", None), "callbacks": hazards}
+    return [package.make(name, hub, vendor=choice.vendor, listener=listeners.get(name)) for name in layers]

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def hazard_watch(*, gpu: bool) -> Any:
-    """A HazardWatch: `start`, `stop`, `findings() -> list[Finding]`, and `listener` for the shadow device."""
+    """A HazardWatch: `start`, `stop`, `findings()`, `listener` for the shadow device, and `raw_copy_seen` for whoever
+    hears the driver.
+    """
     from importlib import import_module
 
-    return import_module("dsv4prof.sync.runtime.hazards").HazardWatch(gpu=gpu)
+    return import_module("dsv4prof.sync.runtime.hazards.watch").HazardWatch(gpu=gpu)

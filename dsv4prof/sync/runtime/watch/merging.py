@@ -11,7 +11,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from dsv4prof.model.syncs import Kind, Layer, Observation, SyncEvent
+from dsv4prof.model.syncs import Direction, Kind, Layer, Observation, SyncEvent
+from dsv4prof.sync import catalogue
+from dsv4prof.sync.runtime.watch.expressions import FORMS, expression_at
 from dsv4prof.sync.runtime.watch.policy import Level
 from dsv4prof.sync.runtime.watch.scopes import Scope
 from dsv4prof.sync.runtime.watch.stacks import Place
@@ -20,14 +22,17 @@ from dsv4prof.sync.runtime.watch.stacks import Place
 _EXACT: tuple[Layer, ...] = ("shadow", "dispatch", "copies", "explicit", "callbacks", "gpu_trace", "warn")
 _ORDER: tuple[Layer, ...] = ("shadow", "explicit", "copies", "dispatch", "gpu_trace", "callbacks", "warn")
 _MOST_OPEN = 64
+# A wait for a stream inside torch, of which nothing more is known, brings something to the host.
+_UNCLEAR = "DSV103"
+_DIRECTIONS: dict[str, Direction] = {"DSV108": "h2d"}
 
 
 class Call:
     """A call while layers still speak of it."""
 
     __slots__ = (
-        "allowed_by", "brackets", "counts", "level", "observations", "place", "region", "scope", "span_ns", "start_ns",
-        "step",
+        "allowed_by", "brackets", "counted", "counts", "level", "observations", "place", "region", "scope", "span_ns",
+        "start_ns", "step",
     )  # fmt: skip
 
     def __init__(self, place: Place, scope: Scope | None) -> None:
@@ -39,6 +44,8 @@ class Call:
         self.observations: list[Observation] = []
         self.counts: dict[Layer, int] = {}
         self.brackets = 0
+        # Waits that count against bounds: not in warm-up, not allowed.
+        self.counted = 0
         self.span_ns: int | None = None
         self.start_ns = time.monotonic_ns()
 
@@ -72,20 +79,25 @@ class Call:
         """Everything that is known of it."""
         seen = self._sorted()
         first = seen[0]
+        op = next((each.op for each in seen if each.op), "")
+        form = next((each.form for each in seen if each.form), "")
+        code = next((each.code for each in seen if each.code), "")
+        if not code:
+            op, form, code = self._guessed(op)
         return SyncEvent(
             kind=self.kind,
-            direction=first.direction,
-            op=next((each.op for each in seen if each.op), ""),
+            direction=_DIRECTIONS.get(code, first.direction),
+            op=op,
             reason=next((each.reason for each in seen if each.reason), ""),
-            form=next((each.form for each in seen if each.form), ""),
-            code="DSV112" if self.kind is Kind.REDUNDANT else next((each.code for each in seen if each.code), ""),
+            form=form,
+            code="DSV112" if self.kind is Kind.REDUNDANT else code,
             times=self.times,
             shapes=next((each.shapes for each in seen if each.shapes), ()),
             stack=next((each.stack for each in seen if each.stack), ()) or self.place.frames,
             stream=next((each.stream for each in seen if each.stream is not None), None),
             thread=self.place.thread,
             start_ns=self.start_ns,
-            blocked_ns=self._blocked_ns(),
+            blocked_ns=self.blocked_ns,
             layers=tuple(layer for layer in _ORDER if layer in self.counts),
             missing=tuple(missing),
             region=self.region,
@@ -94,7 +106,17 @@ class Call:
             allowed_by=self.allowed_by,
         )
 
-    def _blocked_ns(self) -> int | None:
+    def _guessed(self, op: str) -> tuple[str, str, str]:
+        """Operator, form and code by what the program wrote there, where no layer knows more than that it waited."""
+        code = self.place.code
+        found = expression_at(code, self.place.instruction) if code is not None else None
+        if found is None:
+            return op, "", _UNCLEAR
+        form = FORMS.get(found.name, "")
+        return op or found.text, form, catalogue.form(form).code if form else _UNCLEAR
+
+    @property
+    def blocked_ns(self) -> int | None:
         """The driver's own brackets are closer to the wait than those of Python round them."""
         driver = [each.blocked_ns for each in self.observations if each.layer == "callbacks"]
         measured = [each for each in driver if each is not None]

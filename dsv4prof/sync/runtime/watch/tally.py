@@ -61,6 +61,7 @@ class Tally:
                 self.allowed += times
                 return None
             self.syncs += times
+            call.counted += times
             if call.scope is not None:
                 call.scope.counted(times)
                 if call.scope.unit is not None:
@@ -131,6 +132,14 @@ class Tally:
                 self._add(
                     Violation(f"{_unit(scope)} waited {scope.syncs} times, and {scope.max_syncs} are allowed there")
                 )
+
+    def forget(self) -> None:
+        """A forked child begins with nothing; no other thread of the parent goes on in it."""
+        self._lock = threading.Lock()
+        self._units, self._used, self._unarmed = {}, Counter(), set()
+        self._begun = self.syncs = self.warm = self.allowed = 0
+        self.units = self.steps = self.most = self.over = 0
+        self.histogram, self.violations = Counter(), []
 
     def finish(self, *, whole: bool) -> None:
         """The block is over; without a single step or region its budget is that of the block."""

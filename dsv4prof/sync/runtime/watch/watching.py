@@ -83,12 +83,12 @@ class SyncWatch:
     def __enter__(self) -> SyncWatch:
         if self._state != "new":
             raise LifetimeError(f"this watch is {self._state}; make a new one for each block")
-        chosen, hazards = choose(self._choice), None
+        chosen, hazards = choose(self._choice, shadowed="shadow" in self._hub.layers), None
         if self._choice.hazards:
             from dsv4prof.sync.runtime.watch.hazard_seam import hazard_watch
 
             hazards = hazard_watch(gpu="shadow" not in chosen)
-        made = hooked(chosen, self._hub, self._choice, listener=getattr(hazards, "listener", None))
+        made = hooked(chosen, self._hub, self._choice, hazards=hazards)
         if hazards is not None:
             hazards.start()
         try:

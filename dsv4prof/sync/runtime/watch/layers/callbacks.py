@@ -85,7 +85,7 @@ class CallbacksLayer:
         if self._listener is None or not parameters or name not in ("cudaMemcpyAsync", "hipMemcpyAsync"):
             return
         copy = CopyParameters.from_address(parameters)
-        self._listener.raw_copy(copy.target or 0, copy.source or 0, copy.nbytes, copy.stream or 0)
+        self._listener.raw_copy_seen(copy.target or 0, copy.source or 0, copy.nbytes, copy.stream or 0)
 
     def _observed(self, name: str, took: int, parameters: int) -> Observation | None:
         kind, direction, form, reason = Kind.SYNC, "explicit", "", f"{name} waits for the device"

@@ -61,6 +61,8 @@ class DispatchLayer:
         """Run an operator, and tell of it if it waits."""
         call = OpCall(func._schema.name, func._overloadname, args, kwargs, self._place_of, self._stream())
         seen = observed("dispatch", call)
+        if self._listener is not None:
+            self._listener.op_begins(call)
         result = self._waited(seen, call, func) if seen else func(*args, **kwargs)
         if self._listener is not None:
             self._listener.op(call, result)

@@ -167,7 +167,7 @@ def test_raw_copies_are_told_to_whoever_looks_for_hazards() -> None:
     told: list[tuple[int, int, int, int]] = []
 
     class Listener:
-        def raw_copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        def raw_copy_seen(self, target: int, source: int, nbytes: int, stream: int) -> None:
             told.append((target, source, nbytes, stream))
 
     library = FakeCupti()
