@@ -44,6 +44,7 @@ HOST = (1 << 64) - 1
 """The stream of what runs on the host."""
 
 CELL = struct.Struct("<Q")
+LAST = struct.Struct("<QQ")
 STREAM = struct.Struct("<QQQ")
 STREAMS = 32
 STREAMS_AT = CELLS_AT + 1024
@@ -54,14 +55,14 @@ class Cell(IntEnum):
 
     LAST = 0
     """Sequence number of the last record begun."""
-    RETURNED = 1
-    """The last launch whose call came back to the host."""
+    PROGRESS_NS = 1
+    """Monotonic time of the last record; right behind its number, so that both are one write."""
     STEP = 2
     """Steps begun, and not the number of one: it may start anywhere."""
     STEPS_DONE = 3
     PHASE = 4
-    PROGRESS_NS = 5
-    """Monotonic time of the last record."""
+    RETURNED = 5
+    """The last launch whose call came back to the host."""
     ALIVE_NS = 6
     """Monotonic time at which the watchdog last looked."""
     ENDED = 7

@@ -22,6 +22,7 @@ from dsv4prof.faultrecord.layout import BUFFER, CELL, LAUNCH, STREAM, TURN, Cell
 
 _NO_TOUCH = tuple(layout.NO_TOUCHES * each for each in range(layout.TOUCHES + 1))
 _LONGEST_NAME = 512
+_RETURNED_AT = layout.cell_at(Cell.RETURNED)
 
 
 class RingWriter:
@@ -124,14 +125,13 @@ class RingWriter:
             self._map, at, number, now, step, kind, kept, min(given - kept, 65535), phase, span, operator, kernel,
             stream, thread, graph, *touches[: kept << 2], *_NO_TOUCH[layout.TOUCHES - kept], number ^ TURN,
         )  # fmt: skip
-        CELL.pack_into(self._map, layout.CELLS_AT, number)
-        CELL.pack_into(self._map, layout.CELLS_AT + CELL.size * Cell.PROGRESS_NS, now)
+        layout.LAST.pack_into(self._map, layout.CELLS_AT, number, now)
         self.last = number
         return number
 
     def returned(self, number: int) -> None:
         """The call of this launch came back to the host."""
-        CELL.pack_into(self._map, layout.CELLS_AT + CELL.size * Cell.RETURNED, number)
+        CELL.pack_into(self._map, _RETURNED_AT, number)
 
     def progress(self, stream: int, *, marked: int, done: int) -> None:
         """How far a stream is: the last launch with a marker behind it, the last one known to be complete.

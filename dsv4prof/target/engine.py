@@ -64,7 +64,7 @@ def check_rank(spec: RunSpec, me: RankCoordinates) -> None:
     from dsv4_engine.errors import EngineError
 
     try:
-        _prepare(spec, me)
+        prepared(spec, me)
     except EngineError as error:
         raise UsageError(error.message, hint=error.hint) from error
 
@@ -86,6 +86,7 @@ def serve_rank(
     """
     import torch
 
+    from dsv4_engine.batch import ForwardBatch
     from dsv4_engine.engine import Engine
     from dsv4_engine.errors import EngineError
     from dsv4_engine.parallel.group import close
@@ -97,11 +98,11 @@ def serve_rank(
     alone = True
     try:
         # Whatever a rank can refuse by itself it refuses before it meets the others: all of them then say the same.
-        options, prompts = _prepare(spec, me)
+        options, prompts = prepared(spec, me)
         alone = False
         groups = join(spec, me, init_method)
         alone = True
-        with watched(spec, me, folder, hooks) as told:
+        with watched(spec, me, folder, hooks, batch_type=ForwardBatch) as told:
             engine = Engine(options, hooks=told, groups=groups)
             mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
             workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
@@ -150,7 +151,7 @@ def place_of(spec: RunSpec, me: RankCoordinates) -> RankCoordinates:
     )
 
 
-def _prepare(spec: RunSpec, me: RankCoordinates) -> tuple[EngineOptions, list[list[int]]]:
+def prepared(spec: RunSpec, me: RankCoordinates) -> tuple[EngineOptions, list[list[int]]]:
     """The engine's options, known to be possible here, and the workload's prompts as token ids, used again where there
     are too few. Raises EngineError.
     """

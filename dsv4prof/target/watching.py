@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,19 @@ class WatchedHooks:
     def __init__(self, watch: FaultWatch, hooks: ProfilingHooks) -> None:
         self._watch = watch
         self._hooks = hooks
+        self._requests = 0
+
+    def batch(self, batch: Any) -> None:
+        """Judge the lengths of a batch that the host knows, padding rows included; nothing is read from a device."""
+        lengths = {"extend_lens": batch.extend_lens_host}
+        if batch.seq_lens_host is not None:
+            lengths["seq_lens"] = batch.seq_lens_host
+        rows = len(batch.extend_lens_host)
+        running = self._requests if rows >= self._requests else None
+        self._watch.check_lengths(lengths, running=running, padded=None if running is None else rows)
 
     def step(self, index: int, *, kind: str, requests: int, rows: int) -> AbstractContextManager[object]:
+        self._requests = requests
         inner = self._hooks.step(index, kind=kind, requests=requests, rows=rows)
         return _both(self._watch.step(index, kind=kind, requests=requests, rows=rows), inner)
 
@@ -38,8 +49,13 @@ class WatchedHooks:
 
 
 @contextmanager
-def watched(spec: RunSpec, me: RankCoordinates, folder: Path, hooks: ProfilingHooks) -> Iterator[Any]:
-    """The hooks for the engine: watched ones while `spec` asks for a fault watch, else `hooks` themselves."""
+def watched(
+    spec: RunSpec, me: RankCoordinates, folder: Path, hooks: ProfilingHooks, *, batch_type: Any
+) -> Iterator[Any]:
+    """The hooks for the engine: watched ones while `spec` asks for a fault watch, else `hooks` themselves.
+
+    `batch_type` is the engine's class of forward batches, whose host-known lengths are judged as they are made.
+    """
     if not spec.fault_watch:
         yield hooks
         return
@@ -53,7 +69,25 @@ def watched(spec: RunSpec, me: RankCoordinates, folder: Path, hooks: ProfilingHo
         facts={"argv": ["dsv4prof", *spec.command[1:]] if spec.command else [], "model": spec.model},
     )
     with watch:
-        yield WatchedHooks(watch, hooks)
+        told = WatchedHooks(watch, hooks)
+        with _batches_seen(batch_type, told.batch):
+            yield told
+
+
+@contextmanager
+def _batches_seen(batch_type: Any, see: Callable[[Any], None]) -> Iterator[None]:
+    """Every batch that the engine makes is shown: its hooks announce steps, and not what is in them."""
+    original = batch_type.__init__
+
+    def made(self: Any, *args: Any, **keywords: Any) -> None:
+        original(self, *args, **keywords)
+        see(self)
+
+    batch_type.__init__ = made
+    try:
+        yield
+    finally:
+        batch_type.__init__ = original
 
 
 @contextmanager
