@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dsv4prof.recorder.plan import RecordPlan
     from dsv4prof.recorder.standalone import record
     from dsv4prof.settings import load_plan
+    from dsv4prof.sync.runtime.watch import SyncDisallowedError, SyncWatch, allow_syncs, region, step
     from dsv4prof.target.spec import RunSpec
     from dsv4prof.trace.load import load_rank
 
@@ -31,13 +32,18 @@ _HOMES = {
     "Report": "dsv4prof.model.report",
     "RunSpec": "dsv4prof.target.spec",
     "Session": "dsv4prof.model.session",
+    "SyncDisallowedError": "dsv4prof.sync.runtime.watch",
+    "SyncWatch": "dsv4prof.sync.runtime.watch",
+    "allow_syncs": "dsv4prof.sync.runtime.watch",
     "analyze": "dsv4prof.api",
     "doctor": "dsv4prof.api",
     "load_plan": "dsv4prof.settings",
     "load_rank": "dsv4prof.trace.load",
     "merge": "dsv4prof.api",
     "record": "dsv4prof.recorder.standalone",
+    "region": "dsv4prof.sync.runtime.watch",
     "run": "dsv4prof.api",
+    "step": "dsv4prof.sync.runtime.watch",
 }
 __all__ = [
     "Dsv4profError",
@@ -47,13 +53,18 @@ __all__ = [
     "Report",
     "RunSpec",
     "Session",
+    "SyncDisallowedError",
+    "SyncWatch",
+    "allow_syncs",
     "analyze",
     "doctor",
     "load_plan",
     "load_rank",
     "merge",
     "record",
+    "region",
     "run",
+    "step",
 ]
 
 
