@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.calls import OpCall
 from dsv4prof.sync.runtime.hazards.hazard import Hazard, Side
-from dsv4prof.sync.runtime.hazards.log import Mark, Total
-from dsv4prof.sync.runtime.hazards.sites import program_frame
+from dsv4prof.sync.runtime.hazards.log import Total
+from dsv4prof.sync.runtime.hazards.sites import Mark, program_frame
 
 _FRAMES_LOOKED_AT = 3
 _MOST_NAMES = 80
@@ -80,6 +80,15 @@ class Contracts:
             then(_value_of_sum(tensor))
         elif self.sums is not None:
             self.sums.queue(tensor, then)
+
+    def plan_differs(self, name: str, actual: Any, expected: int, *, at: tuple[int, int]) -> None:
+        """Compare a plan's sum, as the device has it, with the host's; `at` is the place as (site, mark)."""
+
+        def tell(total: int) -> None:
+            if total != expected:
+                self.plan_changed(name, 0, made=at, used=at)
+
+        self.later(actual, tell)
 
     def plan_changed(self, name: str, number: int, *, made: tuple[int, int], used: tuple[int, int]) -> None:
         """Tensor `number` of a plan is not what it was; places as (site, mark)."""

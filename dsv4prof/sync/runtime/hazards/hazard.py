@@ -8,7 +8,7 @@ import msgspec
 
 from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.hazards.judge import Conflict, Party
-from dsv4prof.sync.runtime.hazards.log import Mark
+from dsv4prof.sync.runtime.hazards.sites import Mark
 
 ORDERS: dict[str, str] = {
     "overwritten": "an event recorded after the copy and waited for before the buffer is written again, or a ring of "
@@ -104,7 +104,7 @@ def hazards_of(
             region=mark.region,
         )
 
-    return [
+    found = [
         Hazard(
             code=conflict.code,
             trouble=conflict.trouble,
@@ -122,3 +122,15 @@ def hazards_of(
         )
         for conflict in conflicts
     ]
+    return _once(found)
+
+
+def _once(hazards: Iterable[Hazard]) -> list[Hazard]:
+    """Two calls of one line are one place."""
+    known: dict[tuple[object, ...], Hazard] = {}
+    for hazard in hazards:
+        first, second = hazard.first, hazard.second
+        key = (hazard.trouble, first and (first.op, first.stack), second.op, second.stack)
+        before = known.get(key)
+        known[key] = hazard if before is None else msgspec.structs.replace(before, seen=before.seen + hazard.seen)
+    return list(known.values())

@@ -101,6 +101,10 @@ class Judge:
         """Accesses of a buffer that the host does not know to be over."""
         return unfinished(self._pending.of(buffer), self._clocks.host)
 
+    def is_pending(self, buffer: int) -> bool:
+        """Whether anything that uses the buffer may be queued still."""
+        return self._pending.has(buffer)
+
     def feed(self, event: Event) -> None:
         if isinstance(event, Work):
             self._work(event)

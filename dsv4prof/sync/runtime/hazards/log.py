@@ -9,23 +9,17 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from dsv4prof.errors import InputError
 from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.hazards.events import Event, Freed, HostUse, Kept, Made, Span, Work
+from dsv4prof.sync.runtime.hazards.hazard import Hazard
+from dsv4prof.sync.runtime.hazards.sites import Mark
 
 FORMAT = "dsv4prof.hazards/1"
 _HOST = -1
-
-
-class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Where in the program: the step's number and the innermost region, where they are known."""
-
-    step: int | None = None
-    region: str = ""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -38,16 +32,20 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, kw_only=True):
-    """A run to be judged. `lost` events at its beginning were too many to keep."""
+    """A run to be judged. `lost` events at its beginning were too many to keep; `ended` is the sentence of the failure
+    that ended it, `gpu` whether a device was there, `unheard` how many sums of the device never arrived."""
 
-    format: str = FORMAT
+    format: str
     command: str = ""
     steps: int = 0
     sites: list[tuple[Frame, ...]] = []
     marks: list[Mark] = []
     totals: list[Total] = []
-    found: list[Any] = []
+    found: list[Hazard] = []
     lost: int = 0
+    ended: str = ""
+    gpu: bool = False
+    unheard: int = 0
     events: list[Event] = []
 
 
@@ -124,12 +122,16 @@ def _without_makings(events: Sequence[Event], shared: set[int], freed: set[int])
 
 
 def _shared(events: Sequence[Event]) -> set[int]:
-    """Buffers that more than one stream or the host and a stream touch."""
+    """Buffers that more than one stream, or the host and a stream, touch, allocate or free while it matters."""
     actors: dict[int, int] = {}
     shared: set[int] = set()
     for event in events:
+        if isinstance(event, Made) and event.place == "device" and event.stream is not None:
+            actors.setdefault(event.buffer, event.stream)
         if not isinstance(event, Work | HostUse):
             continue
+        if isinstance(event, Work) and not event.told:
+            shared.update(span.buffer for span in (*event.reads, *event.writes))
         actor = event.stream if isinstance(event, Work) else _HOST
         for span in (*event.reads, *event.writes):
             if actors.setdefault(span.buffer, actor) != actor:

@@ -66,6 +66,9 @@ class Pending:
                 del held[key]
         held[access.span, access.stream, access.writes, access.told] = access
 
+    def has(self, buffer: int) -> bool:
+        return buffer in self._by_buffer
+
     def of(self, buffer: int) -> list[Access]:
         return list(self._by_buffer.get(buffer, {}).values())
 

@@ -2,7 +2,7 @@
 once.
 
 A hazard has two sides, and the first is known to be one only later, so every operator needs its stack. Walking frames
-and remembering code and line costs a few microseconds; names and paths are read when they are asked for.
+and remembering code and place costs a few microseconds; names, paths and lines are read when they are asked for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ import sys
 from functools import lru_cache
 from types import CodeType, FrameType
 
+import msgspec
+
 from dsv4prof.model.syncs import Frame
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")  # noqa: PTH118, PTH120, PTH100
 _DEEPEST = 24
-_Stack = tuple[tuple[CodeType, int], ...]
+# The id of code (hashing code itself is slow) and the place in it, in turn: made for every operator.
+_Stack = tuple[int, ...]
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """Where in the program: the step's number and the innermost region, where they are known."""
+
+    step: int | None = None
+    region: str = ""
 
 
 class Sites:
@@ -24,21 +34,33 @@ class Sites:
 
     def __init__(self) -> None:
         self._known: dict[_Stack, int] = {(): 0}
+        # Code by its id, kept alive so that the id stays its own; and whether it is torch's or ours.
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
 
     def here(self) -> int:
         """The stack of the caller's program, innermost first."""
-        stack: list[tuple[CodeType, int]] = []
+        stack: list[int] = []
+        codes = self._codes
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and len(stack) < _DEEPEST:
+        left = _DEEPEST
+        while frame is not None and left:
             code = frame.f_code
-            if not _is_inner(code.co_filename):
-                stack.append((code, frame.f_lineno))
+            known = codes.get(id(code))
+            if known is None:
+                known = codes[id(code)] = (code, _is_inner(code.co_filename))
+            if not known[1]:
+                stack.append(id(code))
+                stack.append(frame.f_lasti)
+                left -= 1
             frame = frame.f_back
         return self._known.setdefault(tuple(stack), len(self._known))
 
     def frames(self) -> list[tuple[Frame, ...]]:
         """All stacks, by their numbers."""
-        return [tuple(Frame(code.co_filename, line, _qualified(code)) for code, line in stack) for stack in self._known]
+        codes = self._codes
+        return [
+            tuple(_frame(codes[stack[at]][0], stack[at + 1]) for at in range(0, len(stack), 2)) for stack in self._known
+        ]
 
 
 def program_frame() -> FrameType | None:
@@ -47,6 +69,12 @@ def program_frame() -> FrameType | None:
     while frame is not None and _is_inner(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+@lru_cache(maxsize=65536)
+def _frame(code: CodeType, place: int) -> Frame:
+    line = next((line for first, end, line in code.co_lines() if first <= place < end and line), code.co_firstlineno)
+    return Frame(code.co_filename, line, _qualified(code))
 
 
 def _qualified(code: CodeType) -> str:

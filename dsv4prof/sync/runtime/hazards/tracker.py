@@ -28,8 +28,8 @@ from dsv4prof.sync.runtime.hazards.events import (
 )
 from dsv4prof.sync.runtime.hazards.hazard import Hazard, hazards_of
 from dsv4prof.sync.runtime.hazards.judge import Judge
-from dsv4prof.sync.runtime.hazards.log import Keeper, Log, Mark
-from dsv4prof.sync.runtime.hazards.sites import Sites
+from dsv4prof.sync.runtime.hazards.log import FORMAT, Keeper, Log
+from dsv4prof.sync.runtime.hazards.sites import Mark, Sites
 
 _OUTSIDE = "a write outside of torch"
 _RAW = "a raw copy"
@@ -50,7 +50,7 @@ class HazardTracker:
         self._pinned: dict[int, int] = {}
         self._keeper = Keeper() if keep_log else None
         self._marks: dict[Mark, int] = {Mark(): 0}
-        self._mark, self._steps = 0, 0
+        self._mark, self._steps, self._site = 0, 0, 0
         self._operators: Any = None
         self.contracts = Contracts(inner_of)
         # Spans that captured graphs read and write, in order; the one that is being captured.
@@ -84,6 +84,7 @@ class HazardTracker:
         with self._lock:
             self._keeper.compact()
             return Log(
+                format=FORMAT,
                 command=command,
                 steps=self._steps,
                 sites=self._sites.frames(),
@@ -105,7 +106,7 @@ class HazardTracker:
                 from dsv4prof.sync.runtime.hazards.operators import Operators
 
                 self._operators = Operators(self, self._inner_of)
-            site = self._sites.here()
+            site = self._site = self._sites.here()
             if call.name == "aten::repeat_interleave":
                 self.contracts.after(call, result, site=site)
             for event in self._operators.events_of(call, result, site=site, mark=self._mark):
@@ -193,7 +194,7 @@ class HazardTracker:
         if known is not None:
             known.nbytes = max(known.nbytes, nbytes)
             return known.number, None
-        made = self._buffers.make(start, nbytes, call.place_of(tensor), stream=stream, site=self._sites.here())
+        made = self._buffers.make(start, nbytes, call.place_of(tensor), stream=stream, site=self._site)
         return made.buffer, made
 
     def _locked(self, event: Event) -> None:
@@ -272,4 +273,5 @@ class HazardTracker:
             return
         self._contents.forget(buffer.number)
         self._pinned.pop(buffer.number, None)
-        self._pass(Freed(buffer.number, self._sites.here(), self._mark))
+        site = self._sites.here() if self._judge.is_pending(buffer.number) else 0
+        self._pass(Freed(buffer.number, site, self._mark))

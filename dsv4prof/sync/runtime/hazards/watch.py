@@ -30,6 +30,11 @@ class HazardWatch:
         self._open: ExitStack | None = None
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether the watch feeds itself from a device."""
+        return self._gpu
+
+    @property
     def listener(self) -> DeviceListener:
         return self.tracker
 
