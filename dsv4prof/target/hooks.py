@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from dsv4prof.model.annotation import format_annotation
 from dsv4prof.sync.runtime.region import RegionCalls
+from dsv4prof.sync.runtime.watch import scopes
 
 
 class PhaseName(Protocol):
@@ -54,6 +55,8 @@ class Followed(Protocol):
 class ProfilingHooks:
     """Step hooks that annotate while `annotate` is on and show spans to `spans` while that is set.
 
+    Where syncs are watched, a step of the engine is a step of the watch, and its phases and spans are regions.
+
     `followed`, while it is set, hears of every beginning and decides whether to annotate. Each phase's graph decision
     is counted while annotating, so that a manifest can say what was captured and why not.
     """
@@ -71,9 +74,10 @@ class ProfilingHooks:
         if self.followed is not None and not self.followed.by_phase:
             self.followed.begin_step(kind)
             self.annotate = self.followed.recording
-        if not self.annotate:
-            return self._nothing
-        return _range(format_annotation("step", str(index), kind=kind, requests=requests, rows=rows))
+        named = self._nothing
+        if self.annotate:
+            named = _range(format_annotation("step", str(index), kind=kind, requests=requests, rows=rows))
+        return _within(scopes.step(index, kind=kind), named) if scopes.watched() else named
 
     def phase(
         self, phase: PhaseName, *, requests: int, rows: int, captured: bool, reason: str
@@ -87,12 +91,17 @@ class ProfilingHooks:
             self._gates[phase.value, captured, reason] += 1
             graph = "captured" if captured else "eager"
             named = _range(format_annotation("phase", phase.value, requests=requests, rows=rows, graph=graph))
+        if scopes.watched():
+            named = _within(scopes.region(phase.value), named)
         return _ended(followed, named) if followed is not None else named
 
     def span(self, name: str) -> AbstractContextManager[object]:
+        named = self._nothing
         if self.spans is not None:
-            return self.spans.span(name)
-        return _range(format_annotation("span", name)) if self.annotate else self._nothing
+            named = self.spans.span(name)
+        elif self.annotate:
+            named = _range(format_annotation("span", name))
+        return _within(scopes.region(name), named) if scopes.watched() else named
 
     def accepted(self, *, requests: int, tokens: int) -> None:
         if self.annotate:
@@ -109,6 +118,12 @@ class ProfilingHooks:
             else:
                 found[phase] = decision
         return found
+
+
+@contextmanager
+def _within(scope: AbstractContextManager[object], named: AbstractContextManager[object]) -> Iterator[None]:
+    with scope, named:
+        yield
 
 
 @contextmanager

@@ -77,3 +77,30 @@ def test_the_span_pass_looks_at_the_first_step_of_each_kind_only() -> None:
             torch.zeros(3)
     (site,) = [site for site in hooks.spans.calls.call_sites() if site.op == "aten::zeros"]
     assert (site.region, site.calls, hooks.spans.steps) == ("s", 2, 2)
+
+
+def test_a_step_of_the_engine_is_a_step_of_whoever_watches_for_syncs() -> None:
+    from dsv4prof.sync.runtime.watch import scopes
+
+    class Listener:
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, str, int | None]] = []
+
+        def scope_entered(self, scope: scopes.Scope) -> None:
+            self.seen.append((scope.kind, scope.path, scope.step))
+
+        def scope_left(self, scope: scopes.Scope, opened: object, error: BaseException | None) -> None: ...
+
+    listener = Listener()
+    hooks = ProfilingHooks()
+    scopes.listen(listener)
+    try:
+        announce(hooks)
+    finally:
+        scopes.unlisten(listener)
+    announce(hooks)
+    assert listener.seen == [
+        ("step", "", 3),
+        ("region", "draft", 3),
+        ("region", "draft/attach_prefill_meta", 3),
+    ]

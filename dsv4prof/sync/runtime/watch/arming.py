@@ -151,7 +151,7 @@ def arm(orders: Orders) -> None:
     log = LogWriter(Path(orders.folder), _head(orders, watch.layers))
     log.follow(watch.tally)
     follower = _follow(orders, log)
-    atexit.register(_finish, watch, log, follower)
+    atexit.register(_finish, orders, watch, log, follower)
 
 
 def intended() -> dict[str, Any]:
@@ -163,7 +163,7 @@ def intended() -> dict[str, Any]:
     }
 
 
-def _finish(watch: Any, log: Any, follower: Any) -> None:
+def _finish(orders: Orders, watch: Any, log: Any, follower: Any) -> None:
     if follower is not None:
         follower.stop()
         for function in follower.lines():

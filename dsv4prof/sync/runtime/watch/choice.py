@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from dsv4prof.errors import MissingExtraError, UsageError
 from dsv4prof.model.syncs import Layer
-from dsv4prof.sync.runtime.watch.hub import Hooked, Hub
+from dsv4prof.sync.runtime.watch.hub import Hooked, Hub, the_hub
 
 CHEAP: tuple[Layer, ...] = ("warn", "explicit", "copies")
 """On a GPU without being asked: what costs next to nothing."""
@@ -25,19 +26,17 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     hazards: bool = False
 
 
-def choose(choice: Choice, *, shadowed: bool = False) -> tuple[Layer, ...]:
+def choose(choice: Choice) -> tuple[Layer, ...]:
     """The layers to switch on, in the order in which they are. Raises UsageError, MissingExtraError without torch."""
     unknown = [each for each in choice.layers or () if each not in get_args(Layer)]
     if unknown:
         raise UsageError(f"{unknown[0]!r} is no layer", hint=f"layers: {', '.join(get_args(Layer))}")
     if choice.vendor not in ("cuda", "hip"):
         raise UsageError(f"{choice.vendor!r} is no vendor", hint="cuda or hip")
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "engine", purpose="watching a program's syncs") from error
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "engine", purpose="watching a program's syncs")
     # Inside a watch without a GPU torch says that there is one.
-    there = not shadowed and torch.cuda.is_available()
+    there = there_is_a_gpu()
     gpu = there if choice.gpu is None else choice.gpu
     if choice.layers is not None and "shadow" in choice.layers:
         if choice.gpu or len(choice.layers) > 1:
@@ -53,6 +52,13 @@ def choose(choice: Choice, *, shadowed: bool = False) -> tuple[Layer, ...]:
     if not there:
         raise UsageError("torch sees no GPU here", hint="gpu=False watches on shadow tensors")
     return _on_a_gpu(choice)
+
+
+def there_is_a_gpu() -> bool:
+    """Whether torch sees a device that is none of our shadows."""
+    import torch
+
+    return "shadow" not in the_hub().layers and torch.cuda.is_available()
 
 
 def _on_a_gpu(choice: Choice) -> tuple[Layer, ...]:

@@ -67,6 +67,7 @@ class Hub:
 
     def join(self, watcher: Watcher, layers: Sequence[Hooked]) -> None:
         """Begin to tell a watcher, with these layers on. Raises what a layer raises; none of them is on then."""
+        self.settle_all()
         with self._lock, ExitStack() as undo:
             for layer in layers:
                 self._switch_on(layer)

@@ -32,7 +32,7 @@ class Call:
 
     __slots__ = (
         "allowed_by", "brackets", "counted", "counts", "level", "observations", "place", "region", "scope", "span_ns",
-        "start_ns", "step",
+        "start_ns", "step", "warm",
     )  # fmt: skip
 
     def __init__(self, place: Place, scope: Scope | None) -> None:
@@ -46,6 +46,7 @@ class Call:
         self.brackets = 0
         # Waits that count against bounds: not in warm-up, not allowed.
         self.counted = 0
+        self.warm = False
         self.span_ns: int | None = None
         self.start_ns = time.monotonic_ns()
 

@@ -40,12 +40,15 @@ class SiteLine(msgspec.Struct, frozen=True, kw_only=True, tag="site", tag_field=
 
 
 class CountLine(msgspec.Struct, frozen=True, kw_only=True, tag="count", tag_field="line"):
-    """All of a site so far: the last line counts. `counted` leaves out warm-up and what was allowed."""
+    """All of a site so far: the last line counts. `counted` leaves out warm-up and what was allowed, `stepped` warm-up
+    and what was outside of steps.
+    """
 
     id: int
     calls: int
     times: int
     counted: int
+    stepped: int
     blocked_ns: int | None
     layers: list[Layer]
     missing: dict[Layer, int]

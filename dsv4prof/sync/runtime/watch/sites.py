@@ -36,7 +36,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sites_of(folder: Folder) -> list[Site]:
-    """Worst first: what blocked longest where that was measured, then what waited most."""
+    """Worst first: what blocked longest where that was measured, then what waited most in steps, then all others."""
     found: dict[_Key, Site] = {}
     for log in folder.logs:
         steps = log.total.steps if log.total is not None else 0
@@ -50,14 +50,18 @@ def sites_of(folder: Folder) -> list[Site]:
                 times=count.times,
                 counted=count.counted,
                 processes=1,
-                per_step=count.times / steps if steps else None,
+                per_step=round(count.stepped / steps, 3) if steps and count.stepped else None,
                 blocked_ns=count.blocked_ns,
                 layers=tuple(count.layers),
                 missing=count.missing,
             )
             key = _key(event)
             found[key] = _both(found[key], site) if key in found else site
-    return sorted(found.values(), key=lambda site: (-(site.blocked_ns or 0), -site.times, str(site.frame)))
+    return sorted(found.values(), key=_badness)
+
+
+def _badness(site: Site) -> tuple[float, float, int, str]:
+    return -(site.blocked_ns or 0), -(site.per_step or 0), -site.times, str(site.frame)
 
 
 def _key(event: SyncEvent) -> _Key:
@@ -80,7 +84,7 @@ def _both(one: Site, other: Site) -> Site:
         times=one.times + other.times,
         counted=one.counted + other.counted,
         processes=ranks,
-        per_step=weighted / ranks if known else None,
+        per_step=round(weighted / ranks, 3) if known else None,
         blocked_ns=sum(blocked) if blocked else None,
         layers=tuple(dict.fromkeys((*one.layers, *other.layers))),
         missing=dict(Counter(one.missing) + Counter(other.missing)),

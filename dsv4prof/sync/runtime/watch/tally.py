@@ -55,6 +55,7 @@ class Tally:
         with self._lock:
             if not self._armed(call.scope):
                 self.warm += times
+                call.warm = True
                 return None
             call.allowed_by = call.allowed_by or self._reason(call, first.direction)
             if call.allowed_by:

@@ -83,7 +83,7 @@ class SyncWatch:
     def __enter__(self) -> SyncWatch:
         if self._state != "new":
             raise LifetimeError(f"this watch is {self._state}; make a new one for each block")
-        chosen, hazards = choose(self._choice, shadowed="shadow" in self._hub.layers), None
+        chosen, hazards = choose(self._choice), None
         if self._choice.hazards:
             from dsv4prof.sync.runtime.watch.hazard_seam import hazard_watch
 

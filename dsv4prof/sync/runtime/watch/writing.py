@@ -23,11 +23,11 @@ _MOST_SITES = 20_000
 
 
 class _Site:
-    __slots__ = ("blocked_ns", "calls", "counted", "id", "layers", "missing", "times", "written")
+    __slots__ = ("blocked_ns", "calls", "counted", "id", "layers", "missing", "stepped", "times", "written")
 
     def __init__(self, id: int) -> None:
         self.id = id
-        self.calls = self.times = self.counted = self.written = 0
+        self.calls = self.times = self.counted = self.stepped = self.written = 0
         self.blocked_ns: int | None = None
         self.layers: dict[Layer, None] = {}
         self.missing: Counter[Layer] = Counter()
@@ -84,6 +84,8 @@ class LogWriter:
         site.calls += 1
         site.times += call.times
         site.counted += call.counted
+        if call.step is not None and not call.warm:
+            site.stepped += call.times
         site.layers.update(dict.fromkeys(call.counts))
         site.missing.update(missing)
         blocked = call.blocked_ns
@@ -139,6 +141,7 @@ class LogWriter:
                 calls=site.calls,
                 times=site.times,
                 counted=site.counted,
+                stepped=site.stepped,
                 blocked_ns=site.blocked_ns,
                 layers=list(site.layers),
                 missing=dict(site.missing),
