@@ -15,6 +15,7 @@ from dsv4prof.cli import (
     console,
     doctor,
     fault,
+    hazards,
     merge,
     query,
     rule,
@@ -41,6 +42,7 @@ serve.register(app)
 bench.register(app)
 attach.register(app)
 audit.register(app)
+hazards.register(app)
 fault.register(app)
 merge.register(app)
 analyze.register(app)

@@ -82,8 +82,9 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stream = _number_of(torch.cuda.current_stream())
         call = OpCall(func._schema.name, func._schema.overload_name, args, kwargs or {}, self._places, stream)
-        self._tracker.op_begins(call)
-        result = func(*args, **(kwargs or {}))
+        with self._tracker.known_work():
+            self._tracker.op_begins(call)
+            result = func(*args, **(kwargs or {}))
         for tensor in tensors_in(result):
             if tensor.device.type == "cuda" and tensor.layout is torch.strided:
                 self._places.follow(tensor, "device")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 _RUNTIME = re.compile(r"lib(cudart|amdhip64)\b.*")
@@ -26,6 +26,7 @@ class RawListener(Protocol):
     def is_memory(self, address: int, nbytes: int, place: Any) -> None: ...
     def host_waits_stream(self, stream: int) -> None: ...
     def host_waits_device(self) -> None: ...
+    def known_work(self) -> AbstractContextManager[None]: ...
 
 
 @contextmanager
@@ -67,7 +68,8 @@ class _Library:
     def _copy(self, real: Any, *, waits: bool) -> Callable[..., int]:
         def copy(target: Any, source: Any, nbytes: Any, kind: Any = 4, stream: Any = 0) -> int:
             to, from_, size, way, on = map(_number, (target, source, nbytes, kind, stream))
-            status = int(real(target, source, nbytes, kind, *(() if waits else (stream,))))
+            with self._listener.known_work():
+                status = int(real(target, source, nbytes, kind, *(() if waits else (stream,))))
             if status == 0 and size:
                 self._tell(to, from_, size, way, on)
                 if waits:

@@ -7,7 +7,8 @@ on a GPU) tells where tensors lie; everything else follows from addresses and or
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dsv4prof.sync.runtime.calls import OpCall
@@ -58,6 +59,7 @@ class HazardTracker:
         self._capturing: tuple[dict[Span, None], dict[Span, None]] | None = None
         # Finalizers may run within an event, on any thread.
         self._lock = threading.RLock()
+        self._known_work = threading.local()
         self._late_frees: list[int] = []
         self._busy = False
 
@@ -133,6 +135,20 @@ class HazardTracker:
     def event_queried(self, event: int, done: bool) -> None:
         if done:
             self._locked(HostWaits("Event.query", self._sites.here(), self._mark, event=event))
+
+    @contextmanager
+    def known_work(self) -> Iterator[None]:
+        """What this thread queues in the block is told by itself: copies that the driver reports are part of it."""
+        self._known_work.depth = getattr(self._known_work, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._known_work.depth -= 1
+
+    def raw_copy_seen(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """The driver reports an asynchronous copy, of whoever: told unless something else tells it."""
+        if not getattr(self._known_work, "depth", 0):
+            self.raw_copy(target, source, nbytes, stream)
 
     def raw_copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         with self._lock:

@@ -64,6 +64,10 @@ class HazardWatch:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
+    def raw_copy_seen(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """For whoever hears of every copy from the driver: those that torch does not know of are told."""
+        self.tracker.raw_copy_seen(target, source, nbytes, stream)
+
     def enter(self, *, step: int | None = None, region: str = "") -> None:
         """The program is in this step and region from now on."""
         self.tracker.enter(step=step, region=region)
