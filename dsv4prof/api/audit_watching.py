@@ -183,9 +183,14 @@ def _checks(request: WatchRequest, ending: Ending, violations: Sequence[str], se
     if not seen.logs:
         checks.append(Check("watched", False, _unwatched(seen)))
     elif request.max_syncs is not None or request.disallow:
-        broken = f"{violations[0]}" + (f" (and {len(violations) - 1:,} more)" if len(violations) > 1 else "")
-        checks.append(Check("bounds", not violations, broken if violations else "every bound was kept"))
+        checks.append(Check("bounds", not violations, _broken(violations)))
     return checks
+
+
+def _broken(violations: Sequence[str]) -> str:
+    if not violations:
+        return "every bound was kept"
+    return violations[0] + (f" (and {len(violations) - 1:,} more)" if len(violations) > 1 else "")
 
 
 def _unwatched(seen: Folder) -> str:

@@ -21,6 +21,8 @@ from dsv4prof.sync.runtime.watch.stacks import Place
 
 # These have not let the call begin when they speak, so a refusal prevents it.
 _BEFORE: tuple[Layer, ...] = ("explicit", "copies", "dispatch", "shadow")
+# Nobody speaks of a call after these have.
+_LAST: tuple[Layer, ...] = ("shadow", "warn")
 
 
 class Watcher(Protocol):
@@ -113,9 +115,13 @@ class Hub:
             call = Call(where, scopes.current())
             mine.begin(call)
         grown = call.add(observation)
-        if grown:
-            for watcher in self._watchers:
-                watcher.call_grew(call, grown, before=observation.layer in _BEFORE)
+        try:
+            if grown:
+                for watcher in self._watchers:
+                    watcher.call_grew(call, grown, before=observation.layer in _BEFORE)
+        finally:
+            if observation.layer in _LAST and mine.finish(call, observation.layer):
+                self._settle([call])
         return call
 
     def begin(self, observations: Sequence[Observation]) -> Call:

@@ -162,6 +162,13 @@ class ThreadCalls:
         self._calls = kept
         return gone
 
+    def finish(self, call: Call, layer: Layer) -> bool:
+        """Whether nothing more will be said of it, since the last layer has said all; it is let go then."""
+        if call in self._open or _lacks(call, layer) or call not in self._calls:
+            return False
+        self._calls.remove(call)
+        return True
+
     def begin(self, call: Call) -> None:
         self._calls.append(call)
 
