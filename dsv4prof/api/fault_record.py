@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dsv4prof.api.fault_sections import (
 )
 from dsv4prof.api.finding import find_readable
 from dsv4prof.errors import Dsv4profError, InputError
+from dsv4prof.faultrecord.cpu_part import cpu_part
 from dsv4prof.faultrecord.diagnosis import diagnose_fault
 from dsv4prof.faultrecord.hang import Hang, diagnose
 from dsv4prof.faultrecord.layout import SUFFIX
@@ -30,14 +32,15 @@ from dsv4prof.faultrecord.stacks import read_stacks
 from dsv4prof.faultrecord.steplog import StepLog, read_step_log
 from dsv4prof.model.finding import Severity
 from dsv4prof.model.report import Check, Provenance, Report, Verdict
+from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.sessions import open_session
 from dsv4prof.sync.runtime.faultwatch.watchdog import STACKS_SUFFIX
 from dsv4prof.target.hangs import HangNote, read_hang
 
 _MOST_LOG_BYTES = 256 << 20
 _NO_SYNCHRONIZE = (
-    "do not stop a profiler of the hung process with a device synchronize: it would hang too. dsv4prof waits a bounded "
-    "time for it and then keeps the CPU part"
+    "a profiler of the hung process must not be stopped with a device synchronize, which would hang too: dsv4prof "
+    "waits a bounded time, ends the process and keeps the CPU part"
 )
 
 
@@ -67,14 +70,29 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
         raise InputError(f"{folder} has no fault record and no log", hint="run with --fault-watch to have one")
     reasons = _reasons(folder)
     others = _messages(logs)
+    hang = read_hang(folder)
     ends = []
     for path in rings:
         name = path.name.removesuffix(SUFFIX)
         mine = folder / f"{name}.log"
         said = _messages([mine]) if mine.is_file() else []
-        ends.append(_end(path, [*said, *others], reasons))
+        ends.append(_end(path, [*said, *others], reasons, hang=hang is not None))
     loose = own if not rings else []
-    return _report(ends, [*loose, *logs], [str(folder)], read_hang(folder), failure=failure, session=folder.name)
+    return _report(ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name)
+
+
+def save_cpu_parts(folder: Path) -> list[Path]:
+    """Make a trace of the CPU part of every record in the folder whose rank has saved no trace of its own."""
+    saved = []
+    for ring in sorted(folder.glob(f"*{SUFFIX}")):
+        name = ring.name.removesuffix(SUFFIX)
+        path = folder / f"{name}.cpu-part.json"
+        # Not rank10's, for rank1.
+        traced = re.compile(rf"{re.escape(name)}(?!\d).*\.trace\.json")
+        if not any(traced.match(each.name) for each in folder.iterdir()):
+            write_atomic(path, cpu_part(read_fault_record(ring)))
+            saved.append(path)
+    return saved
 
 
 def fault_hang(steps: Path, *, logs: Sequence[Path] = ()) -> Report:
@@ -161,17 +179,18 @@ def _hang_data(hang: Hang) -> dict[str, Any]:
     }
 
 
-def _end(path: Path, messages: Sequence[Message], reasons: dict[int, str] | None = None) -> RankEnd:
+def _end(
+    path: Path, messages: Sequence[Message], reasons: dict[int, str] | None = None, *, hang: bool = False
+) -> RankEnd:
     """What one ring tells, with the messages that may be about it."""
     record = read_fault_record(path)
     rank = record.rank
     mine = [each for each in messages if each.rank in (None, rank)]
     stacks_path = path.with_name(path.name.removesuffix(SUFFIX) + STACKS_SUFFIX)
     stacks = read_stacks(_text(stacks_path)) if stacks_path.is_file() else []
-    hang = bool(stacks)
     return RankEnd(
         rank=rank,
-        diagnosis=diagnose_fault(record, mine, hang=hang),
+        diagnosis=diagnose_fault(record, mine, hang=hang or bool(stacks)),
         stacks=stacks,
         reason=(reasons or {}).get(rank if rank is not None else -1, ""),
     )
@@ -240,10 +259,10 @@ def _first(ends: Sequence[RankEnd], hang: HangNote | None) -> RankEnd:
     """The rank to look at first: the one with a message of the device, then one that ended by itself, then the rest."""
     stopped = {each.rank for each in hang.ranks if each.state.startswith("stopped")} if hang is not None else set()
 
-    def order(end: RankEnd) -> tuple[bool, bool, bool, bool]:
+    def order(end: RankEnd) -> tuple[bool, ...]:
         message = end.diagnosis.message
         caused = message is not None and message.role == "cause"
-        return not caused, message is None, end.rank not in stopped, end.followed or end.ended
+        return not caused, message is None, end.rank not in stopped, end.followed or end.ended, end.lost_another
 
     return min(ends, key=order)
 

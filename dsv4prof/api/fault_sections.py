@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dsv4prof.target.hangs import HangNote
 
 _NO_COST = "not a matter of time: the run ended"
 _MOST_TEXT = 240
+_PEER = re.compile(r"closed by peer|reset by peer|another rank|lost|remote process", re.IGNORECASE)
 _CODES = {"assert": "DSV802", "gpu-hang": "DSV803", "out-of-memory": "DSV805", "host-crash": "DSV805"}
 
 
@@ -43,6 +45,12 @@ class RankEnd(msgspec.Struct, frozen=True):
     def followed(self) -> bool:
         """Whether somebody else ended it."""
         return "ended by the leader" in self.reason
+
+    @property
+    def lost_another(self) -> bool:
+        """Whether it ended because another rank was gone."""
+        said = self.reason + (self.diagnosis.record.device_error if self.diagnosis.record is not None else "")
+        return bool(_PEER.search(said)) or any(each.kind == "peer-lost" for each in self.diagnosis.messages)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof.api.analyzing import explain
-from dsv4prof.api.fault_record import fault_session
+from dsv4prof.api.fault_record import fault_session, save_cpu_parts
 from dsv4prof.api.merge_report import merge_check, plan_facts
 from dsv4prof.api.merging import MergeRequest, merge_source
 from dsv4prof.api.sources import Source, gather, resolve
@@ -43,7 +43,7 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
     except RankFailedError as error:
         if not spec.fault_watch or error.session is None or not first:
             raise
-        return _failed(error, Path(error.session))
+        return _failed(error, Path(error.session), profiled=spec.profile)
     if not first:
         return None
     if not spec.profile:
@@ -56,12 +56,14 @@ def run(spec: RunSpec, *, fail_on: str = "never", progress: Progress = lambda ev
         ) from None
 
 
-def _failed(error: RankFailedError, folder: Path) -> Report:
+def _failed(error: RankFailedError, folder: Path, *, profiled: bool) -> Report:
     """Under a fault watch a lost rank is what the run was for: the report says what is known of its end."""
     report = fault_session(folder, failure=error.message)
+    parts = save_cpu_parts(folder) if profiled else []
+    kept = [f"the CPU part of what was not saved, from the fault record: {', '.join(map(str, parts))}"] if parts else []
     again = f"dsv4prof fault show {folder}"
     return msgspec.structs.replace(
-        report, notes=[*([error.hint] if error.hint else []), *report.notes, f"to read this again: {again}"]
+        report, notes=[*([error.hint] if error.hint else []), *kept, *report.notes, f"to read this again: {again}"]
     )
 
 

@@ -133,7 +133,7 @@ def _unsure(
 def _vendor(record: FaultRecord | None, messages: Sequence[Message]) -> str:
     told = next((each.vendor for each in messages if each.vendor), "")
     known = str(record.facts.get("vendor", "")) if record is not None else ""
-    return told or (known if known in ("amd", "nvidia") else "")
+    return told or known
 
 
 def _argv(record: FaultRecord | None) -> list[str]:

@@ -18,8 +18,12 @@ class Rerun(msgspec.Struct, frozen=True):
 
 
 def reruns(vendor: str, argv: Sequence[str], *, hang: bool = False, triton: bool = False) -> list[Rerun]:
-    """What to run next, first the cheapest. `vendor` is amd, nvidia or "" where it is not known; then both are told."""
+    """What to run next, first the cheapest. `vendor` is amd, nvidia or cpu where no device had a part, "" where it
+    is not known; then both are told.
+    """
     command = shlex.join(argv or PLACEHOLDER)
+    if vendor == "cpu":
+        return _cpu(command, hang=hang)
     found: list[Rerun] = []
     if vendor in ("amd", ""):
         found += _amd(command, hang=hang)
@@ -30,6 +34,17 @@ def reruns(vendor: str, argv: Sequence[str], *, hang: bool = False, triton: bool
             Rerun(f"TRITON_DEBUG=1 {command}", "device asserts and bounds in Triton kernels are compiled in, and named")
         )
     return found
+
+
+def _cpu(command: str, *, hang: bool) -> list[Rerun]:
+    if hang:
+        return [
+            Rerun(f"TORCH_DISTRIBUTED_DEBUG=DETAIL {command}", "collectives check that all ranks call the same one")
+        ]
+    return [
+        Rerun(f"PYTHONFAULTHANDLER=1 {command}", "a crash in C code prints Python's stacks of all threads"),
+        Rerun(f"gdb -batch -ex run -ex bt --args {command}", "stops at the crash, with the stack of the C code"),
+    ]
 
 
 def _amd(command: str, *, hang: bool) -> list[Rerun]:

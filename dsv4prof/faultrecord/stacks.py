@@ -11,6 +11,9 @@ _THREAD = re.compile(r"^(Current thread|Thread) (0x[0-9a-f]+)(?: \[([^\]]*)\])?"
 _FRAME = re.compile(r'^\s+File "([^"]*)", line (\d+|\?\?\?) in (.*)$')
 _INNER = re.compile(r"[/\\](?:torch|threading\.py|selectors\.py|contextlib\.py|concurrent|asyncio)(?:[/\\]|$)|<frozen")
 
+# Our own watchdog is in every dump, and waits for nothing that matters.
+_OURS = re.compile(r"faultwatch[/\\]watchdog\.py$")
+
 
 class StackFrame(msgspec.Struct, frozen=True):
     """One line of a stack."""
@@ -46,4 +49,5 @@ def read_stacks(text: str) -> list[ThreadStack]:
         elif threads and (frame := _FRAME.match(line)) is not None:
             number = int(frame[2]) if frame[2].isdigit() else 0
             threads[-1][1].append(StackFrame(frame[1], number, frame[3]))
-    return [ThreadStack(thread, tuple(frames)) for thread, frames in threads if frames]
+    found = [ThreadStack(thread, tuple(frames)) for thread, frames in threads if frames]
+    return [each for each in found if not any(_OURS.search(frame.file) for frame in each.frames)]

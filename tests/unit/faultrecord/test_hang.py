@@ -1,0 +1,207 @@
+"""A hang in a server's own logs, whatever its fields are called; and what is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsv4prof.api.fault_record import fault_hang, fault_show
+from dsv4prof.errors import InputError
+from dsv4prof.faultrecord.hang import Hang, diagnose
+from dsv4prof.faultrecord.messages import read_messages
+from dsv4prof.faultrecord.metadata import words_of
+from dsv4prof.faultrecord.steplog import read_step_log
+
+DRAIN: list[dict[str, Any]] = [
+    {"step": 0, "t": 0.0, "running": 4, "padded_bs": 4, "ctx_lens": [901, 877, 1203, 655]},
+    {"step": 1, "t": 0.05, "running": 4, "padded_bs": 4, "ctx_lens": [902, 878, 1204, 656]},
+    {"step": 2, "t": 0.1, "running": 3, "padded_bs": 4, "ctx_lens": [903, 879, 1205, -1]},
+    {"heartbeat": True, "t": 60.1, "last_step": 2, "gpu_util": 100, "kernel_running": "persistent_topk",
+     "kernel_age_s": 60.0},
+]  # fmt: skip
+QUEUE = "t=65.0 ERROR shm_broadcast: no message in 60 s, engine core considered dead\n"
+
+
+def judge(rows: list[dict[str, Any]], said: str = "") -> Hang:
+    log = read_step_log("\n".join(map(json.dumps, rows)))
+    assert log is not None
+    return diagnose(log, read_messages(said))
+
+
+def test_the_drained_batch() -> None:
+    hang = judge(DRAIN, QUEUE)
+    assert hang.hung
+    assert hang.step is not None
+    assert (hang.step.index, hang.since_s) == (2, 0.1)
+    assert (hang.kernel, hang.kernel_s) == ("persistent_topk", 60.0)
+    (bad,) = hang.bad
+    assert words_of(bad).startswith("ctx_lens[3] = -1 in a padding slot (running 3, padded 4); as uint32 4294967295")
+    assert hang.changed == ("one request left (4 to 3 running)", "first step with padding (1 of 4 slots)")
+    assert [each.kind for each in hang.consequences] == ["queue-timeout"]
+    assert hang.causes == ()
+    assert "persistent_topk" in hang.suspicion
+
+
+def test_case_44_whole(shared: Path) -> None:
+    folder = shared / "cases" / "44-hang-when-batch-drains"
+    report = fault_hang(folder / "steps.jsonl", logs=[folder / "api.log"])
+    assert report.verdict.exit_code == 1
+    assert report.verdict.summary == "hang at step 2 since t=0.10: kernel persistent_topk running for 60 s"
+    codes = [finding.code for finding in report.findings]
+    assert codes == ["DSV803", "DSV804"]
+    text = " ".join(check.message for check in report.checks)
+    assert "a consequence, not the cause: t=65.0 ERROR shm_broadcast" in text
+    assert "changed between step 1 and step 2: one request left" in text
+    assert any("bounded time" in note for note in report.notes)
+    assert fault_show(str(folder / "steps.jsonl")).findings[0].code == "DSV803", "show knows the kind of file"
+
+
+RENAMED: list[dict[str, Any]] = [
+    {"iteration": 7, "timestamp_ms": 1000, "num_running_reqs": 8, "cuda_graph_bs": 8,
+     "metadata": {"seq_lens": list(range(100, 108)), "block_table": [-1] * 8}},
+    {"iteration": 8, "timestamp_ms": 1030, "num_running_reqs": 5, "cuda_graph_bs": 8,
+     "metadata": {"seq_lens": [101, 102, 103, 104, 105, 4294967295, 4294967295, 1], "block_table": [-1] * 8}},
+    {"event": "heartbeat", "timestamp_ms": 91030, "last_completed_step": 7, "gpu_utilization": 0.99,
+     "current_kernel": "fused_mla_decode", "kernel_age_ms": 90000},
+]  # fmt: skip
+
+
+def test_other_names_units_and_types() -> None:
+    hang = judge(RENAMED)
+    assert hang.hung
+    assert hang.step is not None
+    assert hang.step.index == 8
+    assert (hang.kernel, hang.kernel_s) == ("fused_mla_decode", 90.0)
+    assert hang.since_s == pytest.approx(1.03)
+    assert [(each.field, each.slot, each.padding) for each in hang.bad] == [
+        ("metadata.seq_lens", 5, True), ("metadata.seq_lens", 6, True),
+    ]  # fmt: skip
+    assert "-1 read as unsigned" in words_of(hang.bad[0])
+    assert hang.changed[0].startswith("3 requests left (8 to 5 running)")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "unsigned"),
+    [
+        ("int64", -1, 18446744073709551615),
+        ("torch.int32", -1, 4294967295),
+        ("int16", -3, 65533),
+        (None, -1, 4294967295),
+    ],
+)
+def test_the_width_of_the_numbers(dtype: str | None, value: int, unsigned: int) -> None:
+    row: dict[str, Any] = {"step": 1, "t": 0, "running": 1, "padded_bs": 2, "kv_lens": [5, value]}
+    if dtype is not None:
+        row["kv_lens_dtype"] = dtype
+    (bad,) = judge([row]).bad
+    assert bad.unsigned == unsigned
+    assert bad.assumed is (dtype is None)
+
+
+@pytest.mark.parametrize(
+    "field", ["block_table", "page_indices", "slot_mapping", "c4_out_loc", "topk_indices", "req_ids", "temperature"]
+)
+def test_where_minus_one_means_none_it_is_right(field: str) -> None:
+    assert judge([{"step": 1, "t": 0, "running": 1, "padded_bs": 2, field: [4, -1]}]).bad == ()
+
+
+def test_offsets_must_not_fall() -> None:
+    (bad,) = judge([{"step": 1, "t": 0, "running": 3, "padded_bs": 3, "cu_seqlens_q": [0, 4, 2, 9]}]).bad
+    assert (bad.slot, bad.value) == (2, 2)
+
+
+def test_a_bad_length_of_a_request_is_not_called_padding() -> None:
+    rows = [dict(row) for row in DRAIN]
+    rows[2] = {**rows[2], "ctx_lens": [903, -1, 1205, 1]}
+    (bad,) = judge(rows).bad
+    assert bad.padding is False
+    assert "padding" not in judge(rows).suspicion.replace("a slot", "")
+
+
+def test_a_hang_without_padding_does_not_claim_it() -> None:
+    rows = [{**row, "running": 4, "ctx_lens": [9, 9, 9, 9]} if "step" in row else row for row in DRAIN]
+    hang = judge(rows, QUEUE)
+    assert hang.hung
+    assert hang.bad == ()
+    assert not any("padding" in each for each in (*hang.changed, hang.suspicion))
+    assert hang.changed == ()
+
+
+def test_sane_padding_is_told_and_not_flagged() -> None:
+    rows = [dict(row) for row in DRAIN]
+    rows[2] = {**rows[2], "ctx_lens": [903, 879, 1205, 0]}
+    hang = judge(rows, QUEUE)
+    assert hang.hung
+    assert hang.bad == ()
+    assert "first step with padding (1 of 4 slots)" in hang.changed
+    assert "padding" not in hang.suspicion
+
+
+def test_padding_that_was_there_before_is_not_called_the_first() -> None:
+    rows = [{"step": 0, "t": -0.05, "running": 3, "padded_bs": 4, "ctx_lens": [1, 1, 1, 1]}, *DRAIN]
+    assert "a step with padding (1 of 4 slots)" in judge(rows).changed
+
+
+def test_a_hang_in_a_collective_looks_at_the_other_rank() -> None:
+    rows = [{**row, "running": 4, "ctx_lens": [9, 9, 9, 9]} if "step" in row else row for row in DRAIN]
+    rows[-1] = {**rows[-1], "kernel_running": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"}
+    said = (
+        "[rank0]:[E822 16:31:16.131931664 P.cpp:632] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=5730, OpType=BROADCAST, NumelIn=3, NumelOut=3, Timeout(ms)=600000) ran for 600009 "
+        "milliseconds before timing out.\n"
+        "[rank3]:[E822 16:31:16.135435629 P.cpp:632] [Rank 3] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=5729, OpType=BROADCAST, NumelIn=3, NumelOut=3, Timeout(ms)=600000) ran for 600008 "
+        "milliseconds before timing out.\n"
+    )
+    hang = judge(rows, said)
+    assert hang.hung
+    assert hang.collective
+    assert "rank 3 furthest behind" in " ".join(hang.ranks)
+    assert "did not arrive" in hang.suspicion
+    assert len(hang.consequences) == 2
+
+
+GOING = [{"step": n, "t": n * 0.05, "running": 4, "padded_bs": 4, "ctx_lens": [n + 1] * 4} for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (GOING, ""),
+        ([*GOING, {"event": "shutdown", "t": 1.0}], QUEUE),
+        ([*GOING, {"heartbeat": True, "t": 1.0, "last_step": 19, "gpu_util": 100, "kernel_running": "k"}], ""),
+        ([*GOING, {"heartbeat": True, "t": 90, "last_step": 19, "gpu_util": 0, "running": 0}], ""),
+        ([*GOING, {"heartbeat": True, "t": 90, "last_step": 400, "gpu_util": 97, "kernel_running": "k"}], ""),
+        ([*GOING, {"step": 20, "t": 1.0, "running": 0, "padded_bs": 0, "ctx_lens": []}], QUEUE),
+        ([{**row, "duration_ms": 49} for row in GOING], QUEUE),
+    ],
+)
+def test_what_is_no_hang(rows: list[dict[str, Any]], said: str) -> None:
+    hang = judge(rows, said)
+    assert not hang.hung, hang
+    assert hang.reason
+
+
+def test_a_stall_that_ended_is_told_as_such() -> None:
+    rows = [*GOING, *({**row, "step": row["step"] + 20, "t": row["t"] + 31} for row in GOING)]
+    hang = judge(rows)
+    assert not hang.hung
+    assert [round(each.seconds) for each in hang.stalls] == [30]
+
+
+def test_a_log_that_was_cut_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text("\n".join(map(json.dumps, DRAIN)) + '\n{"heartbeat": true, "t": 70.1, "la')
+    report = fault_hang(path)
+    assert report.verdict.exit_code == 1
+    assert any("no JSON" in check.message for check in report.checks)
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", '{"a": 1}\n', "[]"])
+def test_a_file_without_steps_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(InputError, match="no steps"):
+        fault_hang(tmp_path / "x.jsonl")
