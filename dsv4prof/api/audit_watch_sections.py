@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from dsv4prof import rules
-from dsv4prof.api.words import plural
 from dsv4prof.errors import UsageError
 from dsv4prof.model.finding import Finding, Location, Severity
 from dsv4prof.model.report import Cell, Column, Metric, Section
@@ -172,12 +171,12 @@ def notes_of(seen: Folder) -> list[str]:
         notes += seen.problems
     unarmed = seen.started - len(seen.logs)
     if seen.logs and unarmed > 0:
-        notes.append(
-            f"{plural(unarmed, 'other Python process')} ran without torch"
-            if unarmed > 1
-            else "1 other Python process ran without torch"
-        )
+        notes.append(f"besides these, {processes(unarmed)} ran without torch")
     return notes
+
+
+def processes(count: int) -> str:
+    return "1 Python process" if count == 1 else f"{count:,} Python processes"
 
 
 def facts(seen: Folder, sites: Sequence[Site], *, status: int, folder: Path) -> dict[str, Any]:

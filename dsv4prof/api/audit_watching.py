@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from dsv4prof.api.audit_watch_sections import facts, findings_of, metrics_of, notes_of, sections_of
+from dsv4prof.api.audit_watch_sections import facts, findings_of, metrics_of, notes_of, processes, sections_of
 from dsv4prof.api.outputs import require_writable
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
@@ -198,7 +198,7 @@ def _unwatched(seen: Folder) -> str:
         return seen.problems[0]
     if not seen.started:
         return "no Python process could be watched: the command started none, or one that ignores PYTHONPATH"
-    return f"nothing with torch ran: {plural(seen.started, 'Python process')} started and none imported it"
+    return f"nothing with torch ran: {processes(seen.started)} started and none imported it"
 
 
 def _decided(

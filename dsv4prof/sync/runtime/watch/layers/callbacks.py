@@ -99,8 +99,10 @@ class CallbacksLayer:
         elif name in ASYNC_COPY:
             kind, direction = Kind.SILENT, _direction(name, parameters)
             reason = f"{name} took so long that it waited: memory that is pageable, or not dense"
+        elif "Free" in name and "Host" not in name:
+            kind, direction, reason = Kind.SILENT, "alloc", f"{name} waits for the device"
         else:
-            kind, direction, reason = Kind.SILENT, "alloc", f"{name} took so long that it waited"
+            kind, direction, reason = Kind.SUSPECT, "alloc", f"{name} stalled the host"
         wait: Direction = direction  # type: ignore[assignment]
         return Observation(
             layer=self.name, kind=kind, direction=wait, op=name, reason=reason, form=form,
