@@ -30,9 +30,9 @@ class SourceNotes(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
 
 
-def source_notes(place: Place) -> SourceNotes:
-    """Of a file below the working directory, or one that the place names in full; never fails for want of it."""
-    path = _file(place.file)
+def source_notes(place: Place, ran: str | None) -> SourceNotes:
+    """Of the file `ran` that the run was in, or else of one below the working directory; never fails for want of it."""
+    path = Path(ran) if ran is not None and Path(ran).is_file() else _file(place.file)
     if path is None:
         return SourceNotes(lines=[f"{place.file} was not found here, so only the run speaks"])
     found = _findings(path, place)

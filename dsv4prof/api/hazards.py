@@ -60,15 +60,18 @@ def hazards_explain(
     `hazards` and `hazards_of_run`.
     """
     place = Place.parse(location)
-    notes = source_notes(place)
     if ran is not None:
         log = load(ran)
     elif spec is not None:
         log = run_watched(spec, output=output, progress=progress)
     else:
         raise UsageError("there is no run to judge", hint="--ran FILE, or options of a run")
-    found = explain(log, place)
-    return _explained(found, log, notes, inputs=[location, *([str(ran)] if ran else [])])
+    return _explained(
+        explain(log, place),
+        log,
+        source_notes(place, _file_of(log, place)),
+        inputs=[location, *([str(ran)] if ran else [])],
+    )
 
 
 def run_watched(spec: HazardSpec, *, output: Path | None, progress: Progress) -> Log:
@@ -159,6 +162,12 @@ def _next(log: Log, output: Path | None) -> str:
     if log.found:
         return f"dsv4prof rule {log.found[0].code}"
     return f"dsv4prof hazards explain FILE:LINE{kept}"
+
+
+def _file_of(log: Log, place: Place) -> str | None:
+    """The file that the place names, as the run knew it."""
+    fits = (frame.file for stack in log.sites for frame in stack if place.fits(frame))
+    return next(fits, None)
 
 
 def _explained(found: Explanation, log: Log, notes: SourceNotes, *, inputs: list[str]) -> Report:

@@ -94,7 +94,11 @@ def _served(spec: HazardSpec, watch: HazardWatch) -> str:
     from dsv4_engine.engine import Engine
 
     me = RankCoordinates(rank=0, world_size=1)
-    options, prompts = prepared(spec.run, me)
+    run = spec.run
+    if not watch.on_gpu and run.graphs is None:
+        # Shadow tensors capture none.
+        run = msgspec.structs.replace(run, graphs=False)
+    options, prompts = prepared(run, me)
     engine = Engine(options, hooks=WatchedHooks(watch))
     steps = 0
     try:

@@ -57,9 +57,13 @@ def shown(file: str) -> str:
 
 
 def place(side: Side) -> str:
-    """`aten::copy_ at metadata.py:88`, or only the operator."""
+    """`aten::copy_ at staging.py:92 for plan.py:88`: the line, and the first one outside its file that led to it."""
     where = location_of(side.stack)
-    return f"{side.op} at {where.file}:{where.line}" if where else side.op
+    if where is None:
+        return side.op
+    outer = next((frame for frame in side.stack if frame.file != side.stack[0].file), None)
+    led = f" for {Path(outer.file).name}:{outer.line}" if outer is not None else ""
+    return f"{side.op} at {where.file}:{where.line}{led}"
 
 
 def _message(hazard: Hazard) -> str:

@@ -49,9 +49,11 @@ class HazardTracker:
         self._contents = Contents()
         # Addresses of pinned buffers, by number.
         self._pinned: dict[int, int] = {}
+        self._handed_out: dict[int, int] = {}
         self._keeper = Keeper() if keep_log else None
         self._marks: dict[Mark, int] = {Mark(): 0}
         self._mark, self._steps, self._site = 0, 0, 0
+        self._last_wait: HostWaits | None = None
         self._operators: Any = None
         self.contracts = Contracts(inner_of)
         # Spans that captured graphs read and write, in order; the one that is being captured.
@@ -127,7 +129,11 @@ class HazardTracker:
         self._locked(HostWaits("Event.synchronize", self._sites.here(), self._mark, event=event))
 
     def host_waits_stream(self, stream: int) -> None:
-        self._locked(HostWaits("Stream.synchronize", self._sites.here(), self._mark, stream=stream))
+        with self._lock:
+            site, last = self._sites.here(), self._last_wait
+            # An operator that waits has been told, and some feeders tell its wait as well.
+            if last is None or (last.site, last.stream) != (site, stream):
+                self._feed(HostWaits("Stream.synchronize", site, self._mark, stream=stream))
 
     def host_waits_device(self) -> None:
         self._locked(HostWaits("synchronize", self._sites.here(), self._mark))
@@ -191,8 +197,10 @@ class HazardTracker:
             buffer = self._buffers.get(memory.start) if memory is not None else None
             if memory is None or buffer is None or buffer.place == "device":
                 return
-            span = memory.span(buffer.number)
-            self._feed(HostUse("a read of its values", (span,), (), self._sites.here(), self._mark))
+            span, site = memory.span(buffer.number), self._sites.here()
+            # Who took a view of the memory is who writes it, as far as anybody can see.
+            self._handed_out[buffer.number] = site
+            self._feed(HostUse("a read of its values", (span,), (), site, self._mark))
 
     def freed(self, start: int, nbytes: int) -> None:
         # A finalizer may interrupt an event on its own thread; it must not be judged in the middle of it.
@@ -236,6 +244,7 @@ class HazardTracker:
             self._free(self._late_frees.pop())
 
     def _pass(self, event: Event) -> None:
+        self._last_wait = event if isinstance(event, HostWaits) else None
         self._judge.feed(event)
         if self._keeper is not None:
             self._keeper.add(event)
@@ -267,7 +276,8 @@ class HazardTracker:
     def _written_outside(self, buffer: int) -> None:
         spans = tuple(self._contents.changed(buffer))
         if spans:
-            self._pass(HostUse(_OUTSIDE, (), spans, self._sites.here(), self._mark, False))
+            site = self._handed_out.pop(buffer, None) or self._sites.here()
+            self._pass(HostUse(_OUTSIDE, (), spans, site, self._mark, False))
 
     def _range(self, address: int, nbytes: int, site: int) -> Span:
         buffer = self._buffers.containing(address)
@@ -289,5 +299,6 @@ class HazardTracker:
             return
         self._contents.forget(buffer.number)
         self._pinned.pop(buffer.number, None)
+        self._handed_out.pop(buffer.number, None)
         site = self._sites.here() if self._judge.is_pending(buffer.number) else 0
         self._pass(Freed(buffer.number, site, self._mark))
