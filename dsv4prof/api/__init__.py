@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dsv4prof.api.serving import serve
     from dsv4prof.api.sessions import sessions_list, sessions_prune, sessions_show
     from dsv4prof.api.truth import truth_compare, truth_list, truth_measure
+    from dsv4prof.api.truth_checking import truth_check
     from dsv4prof.api.viewing import view
     from dsv4prof.api.waiting import Patience
 
@@ -53,6 +54,7 @@ _HOME = {
     "sessions_prune": "sessions",
     "sessions_show": "sessions",
     "settings_report": "configuring",
+    "truth_check": "truth_checking",
     "truth_compare": "truth",
     "truth_list": "truth",
     "truth_measure": "truth",
@@ -83,6 +85,7 @@ __all__ = [
     "sessions_prune",
     "sessions_show",
     "settings_report",
+    "truth_check",
     "truth_compare",
     "truth_list",
     "truth_measure",

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     add(group, "measure", measure, lines[0], "dsv4prof truth measure --only 'upload_*' -o uploads.jsonl")
     add(group, "compare", compare, lines[1], "dsv4prof truth compare old.jsonl new.jsonl --fail-on-drift")
     add(group, "list", list_, "dsv4prof truth list", "dsv4prof truth list --format json")
+    add(group, "check", check, "dsv4prof truth check mine.jsonl --no-gpu", "dsv4prof truth check shipped.jsonl")
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group, name="truth")
 
@@ -62,6 +63,25 @@ def measure(
             fail_on_drift=fail_on_drift,
             progress=console.note,
         )
+    return console.emit(report, chosen["format"])
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Measured cases, or cases alone")],
+    no_gpu: Annotated[bool, typer.Option("--no-gpu", help="On shadow tensors, for which no device is needed")] = False,
+    vendor: Annotated[str, typer.Option("--vendor", metavar="NAME", help="Of the shadow: cuda or hip [cuda]")] = "cuda",
+    only: Only = None,
+    torch: Annotated[
+        str | None, typer.Option("--torch", metavar="VERSION", help="Judge shadows as this torch [the installed one]")
+    ] = None,
+    format: Format = None,
+    show_settings: ShowSettings = False,
+) -> int:
+    """Run cases under the detector: what it missed, and what it said wrongly."""
+    chosen = choose(NAMES, {"format": format}, show=show_settings)
+    from dsv4prof import api
+
+    report = api.truth_check(file, gpu=not no_gpu, vendor=vendor, only=only, torch_version=torch, progress=console.note)
     return console.emit(report, chosen["format"])
 
 

@@ -11,6 +11,7 @@ from dsv4prof.sync.runtime.reasons import copies, indexing, reads, versions
 _Rule = Callable[[OpCall], tuple[Reason, ...]]
 
 _COUNT = "the number of places found is read back, for it is the size of the result"
+_BOUND = "a bound given as a tensor is read back"
 _LINALG = "the solver's state is read back"
 
 _RULES: dict[str, _Rule] = {
@@ -56,6 +57,11 @@ _RULES: dict[str, _Rule] = {
     "segment_reduce": reads.segment_reduce,
     "_ctc_loss": reads.ctc_loss,
     "_linalg_check_errors": reads.reading("linalg-check", _LINALG),
+    "_linalg_eigh": reads.reading("linalg-check", _LINALG),
+    "cholesky": reads.reading("linalg-check", _LINALG),
+    "linspace": reads.reading("linspace-bound", _BOUND, times=1),
+    "logspace": reads.reading("linspace-bound", _BOUND, times=1),
+    "linalg_pinv": reads.reading("linalg-convergence", _LINALG),
     "_linalg_svd": reads.reading("linalg-convergence", _LINALG),
     "linalg_svd": reads.reading("linalg-convergence", _LINALG),
     "linalg_lstsq": reads.reading("linalg-convergence", _LINALG, times=1),

@@ -13,7 +13,7 @@ from dsv4prof.model.syncs import Observation
 from dsv4prof.sync.runtime.calls import DeviceListener
 from dsv4prof.sync.runtime.shadow import cuda, current, groups, moving, raw
 from dsv4prof.sync.runtime.shadow.functions import replacements
-from dsv4prof.sync.runtime.shadow.guard import cuda_device_guard
+from dsv4prof.sync.runtime.shadow.guard import accelerator, cuda_device_guard
 from dsv4prof.sync.runtime.shadow.modes import FunctionMode, OperatorMode
 from dsv4prof.sync.runtime.shadow.patches import Patches
 from dsv4prof.sync.runtime.shadow.streams import Streams
@@ -55,6 +55,7 @@ class ShadowDevice:
     def __enter__(self) -> ShadowDevice:
         with ExitStack() as stack:
             guarded = stack.enter_context(cuda_device_guard(_current_index))
+            stack.enter_context(accelerator())
             world = World(sink=self._sink, listener=self._listener, guarded=guarded, torch_version=self._version)
             current.enter(world)
             stack.callback(current.leave)

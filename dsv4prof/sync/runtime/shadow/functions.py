@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dsv4prof.sync.runtime.reasons import named
 from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, inner_of
 from dsv4prof.sync.runtime.shadow.world import World
 
@@ -21,6 +22,8 @@ def replacements(world: World) -> dict[_Function, _Function]:
     }
     for read in (tensor.numpy, tensor.tolist, tensor.item, tensor.__array__, tensor.data_ptr):
         found[read] = _read(read, world)
+    for product in (torch.prod, tensor.prod, torch.cumprod, tensor.cumprod):
+        found[product] = _product(product, world)
     found[tensor.type] = _type
     found[torch.from_dlpack] = _from_dlpack(world)
     return found
@@ -59,6 +62,19 @@ def _read(function: _Function, world: World) -> _Function:
         return function(*args, **options)
 
     return read
+
+
+def _product(function: _Function, world: World) -> _Function:
+    """Backward of a product looks for zeros on the host; for subclasses of tensors torch takes another way."""
+
+    def multiply(*args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
+        if isinstance(result, ShadowTensor) and result.grad_fn is not None:
+            reason = named("prod-backward", "backward of a product looks for zeros on the host")
+            result.grad_fn.register_prehook(lambda grads: world.noted(reason, "aten::prod", ()))
+        return result
+
+    return multiply
 
 
 def _type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:

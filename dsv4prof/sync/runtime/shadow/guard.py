@@ -2,28 +2,49 @@
 
 Three ways, each probed and verified: torch's own switch on CUDA builds; on CPU builds a guard made of the meta
 device's, which does nothing, entered in the table of guards that libc10 exports; and where neither works none: then
-shadows lie on `meta` for C++ and say `cuda` in Python only.
+shadows lie on `meta` for C++ and say `cuda` in Python only. Backward asks besides whether there is an accelerator.
 """
 
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-_TABLE = "_ZN3c104impl26device_guard_impl_registryE"
+from dsv4prof.sync.runtime.shadow import tables
+
+_GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+_HOOKS = "_ZN2at6detail12getCUDAHooksEv"
 _CUDA, _META = 1, 14
-# Places in the table of a guard's virtual functions, whose first three are type, exchangeDevice and getDevice.
-_TYPE, _GET_DEVICE = 0, 2
-_BEFORE, _FUNCTIONS = 2, 40
+# Backward records events between its steps; here work is done at once, so they have nothing to do.
+_EVENTS = ("record", "block", "destroyEvent")
+_STREAMS = ("getStream", "exchangeStream")
+# x86-64: movzwl %si,%eax; xor %edx,%edx; ret and mov %rsi,%rax; ret. aarch64: uxth w0,w1; mov x1,#0; ret and
+# mov x0,x1; mov x1,x2; ret.
+_CODE = {
+    "x86_64": ("0fb7c631d2c3", "4889f0c3"),
+    "aarch64": ("203c0053010080d2c0035fd6", "e00301aae10302aac0035fd6"),
+}
+_GUARD_HEADER = ("c10/core/impl/DeviceGuardImplInterface.h", "DeviceGuardImplInterface")
+_HOOKS_HEADER = ("ATen/detail/AcceleratorHooksInterface.h", "AcceleratorHooksInterface")
+
+
+class _Stream(ctypes.Structure):
+    """c10::Stream."""
+
+    _fields_ = (("device", ctypes.c_uint16), ("id", ctypes.c_int64))
+
+
 _TypeOf = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
 _DeviceOf = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)
-# C++ may still ask a guard that was taken out of the table, so none is ever given back.
-_kept: list[Any] = []
+_IsBuilt = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+_Nothing = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_StreamOf = ctypes.CFUNCTYPE(_Stream, ctypes.c_void_p, ctypes.c_uint16)
+_HasContext = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)
 
 
 @contextmanager
@@ -49,6 +70,20 @@ def cuda_device_guard(index: Callable[[], int]) -> Iterator[bool]:
             undo()
 
 
+@contextmanager
+def accelerator() -> Iterator[bool]:
+    """Whether C++ finds CUDA to be the accelerator within the block, which backward of such tensors needs."""
+    if _has_accelerator():
+        yield True
+        return
+    undo = _claim_cuda()
+    try:
+        yield undo is not None and _has_accelerator()
+    finally:
+        if undo is not None:
+            undo()
+
+
 def _accepts() -> bool:
     """Index a tensor that says CUDA and holds nothing."""
     try:
@@ -56,6 +91,13 @@ def _accepts() -> bool:
     except (RuntimeError, NotImplementedError):
         return False
     return True
+
+
+def _has_accelerator() -> bool:
+    try:
+        return bool(torch._C._accelerator_getAccelerator().type == "cuda")
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def _probe(shape: tuple[int, ...]) -> torch.Tensor:
@@ -73,40 +115,70 @@ class _Probe(torch.Tensor):
 
 def _enter_own(index: Callable[[], int]) -> Callable[[], None] | None:
     """Enter a guard for CUDA. Returns what takes it out again; None where libc10 is not as expected."""
-    library = Path(torch.__file__).parent / "lib" / "libc10.so"
     try:
-        table = (ctypes.c_void_p * (_META + 1)).in_dll(ctypes.CDLL(str(library)), _TABLE)
+        guards = (ctypes.c_void_p * (_META + 1)).in_dll(tables.library("libc10.so"), _GUARDS)
     except (OSError, ValueError):
         return None
-    meta = table[_META]
-    guard = _guard_like(meta, index) if meta else None
-    if guard is None:
+    meta = guards[_META]
+    if not meta:
         return None
-    before = table[_CUDA]
-    table[_CUDA] = guard
+    places = tables.places(*_GUARD_HEADER)
+    if not {"type", "getDevice", *_EVENTS, *_STREAMS} <= places.keys():
+        return None
+    type_of = tables.function_at(meta, places["type"], _TypeOf)
+    device_of = tables.function_at(meta, places["getDevice"], _DeviceOf)
+    if type_of(meta) != _META or device_of(meta) & 0xFF != _META:
+        return None
+    own: dict[int, Any] = {places[name]: _Nothing(lambda _: None) for name in _EVENTS}
+    own[places["type"]] = _TypeOf(lambda _: _CUDA)
+    own[places["getDevice"]] = _DeviceOf(lambda _: _CUDA | (index() & 0xFF) << 8)
+    own.update(zip((places[name] for name in _STREAMS), _stream_functions(), strict=False))
+    before = guards[_CUDA]
+    guards[_CUDA] = tables.instance_of(tables.table_with(meta, own))
 
     def undo() -> None:
-        table[_CUDA] = before
+        guards[_CUDA] = before
 
     return undo
 
 
-def _guard_like(meta: int, index: Callable[[], int]) -> int | None:
-    """The address of a guard that does nothing, as meta's, and names CUDA. None where meta's looks different."""
-    functions = ctypes.cast(meta, ctypes.POINTER(ctypes.c_void_p))[0]
-    if not functions:
+def _stream_functions() -> tuple[Any, ...]:
+    """getStream, which gives a device's default stream, and exchangeStream, which gives back what it is given.
+
+    They return two registers, which ctypes cannot. Empty on a machine for which there is no code; then backward, alone,
+    does not work.
+    """
+    codes = _CODE.get(platform.machine(), ())
+    functions = tuple(tables.machine_code(bytes.fromhex(code)) for code in codes)
+    if functions:
+        wanted = _CUDA | 1 << 8
+        stream = ctypes.cast(functions[0], _StreamOf)(None, wanted)
+        if (stream.device, stream.id) != (wanted, 0):
+            return ()
+    return functions
+
+
+def _claim_cuda() -> Callable[[], None] | None:
+    """Let the hooks that stand for an absent CUDA say that it is built. Returns what takes that back."""
+    try:
+        asked = tables.library("libtorch_cpu.so")[_HOOKS]
+    except (OSError, AttributeError):
         return None
-    first = functions - _BEFORE * ctypes.sizeof(ctypes.c_void_p)
-    own = (ctypes.c_void_p * (_BEFORE + _FUNCTIONS)).from_buffer_copy(
-        ctypes.string_at(first, (_BEFORE + _FUNCTIONS) * ctypes.sizeof(ctypes.c_void_p))
-    )
-    type_of = ctypes.cast(own[_BEFORE + _TYPE] or 0, _TypeOf)
-    device_of = ctypes.cast(own[_BEFORE + _GET_DEVICE] or 0, _DeviceOf)
-    if type_of(meta) != _META or device_of(meta) & 0xFF != _META:
+    asked.restype = ctypes.c_void_p
+    hooks, places = asked(), tables.places(*_HOOKS_HEADER)
+    if not hooks or not {"isBuilt", "hasPrimaryContext"} <= places.keys():
         return None
-    named = _TypeOf(lambda _: _CUDA), _DeviceOf(lambda _: _CUDA | (index() & 0xFF) << 8)
-    own[_BEFORE + _TYPE] = ctypes.cast(named[0], ctypes.c_void_p).value
-    own[_BEFORE + _GET_DEVICE] = ctypes.cast(named[1], ctypes.c_void_p).value
-    guard = (ctypes.c_void_p * 1)(ctypes.addressof(own) + _BEFORE * ctypes.sizeof(ctypes.c_void_p))
-    _kept.append((own, named, guard))
-    return ctypes.addressof(guard)
+    if tables.function_at(hooks, places["isBuilt"], _IsBuilt)(hooks):
+        return None
+    place = ctypes.cast(hooks, ctypes.POINTER(ctypes.c_void_p))
+    before = place[0]
+    own = {
+        places["isBuilt"]: _IsBuilt(lambda _: True),
+        places["hasPrimaryContext"]: _HasContext(lambda _, index: True),
+    }
+    place[0] = tables.table_with(hooks, own)
+
+    def undo() -> None:
+        place[0] = before
+
+    return undo

@@ -14,15 +14,7 @@ from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
 
 
 def install(patches: Patches) -> None:
-    """Modules replace their parameters; an assignment to `.data` makes a shadow of the tensor itself, or a tensor."""
-    compatible = torch._has_compatible_shallow_copy_type
-
-    def same_kind(left: torch.Tensor, right: torch.Tensor) -> bool:
-        if isinstance(left, ShadowTensor) != isinstance(right, ShadowTensor):
-            return False
-        return bool(compatible(left, right))
-
-    patches.put(torch, "_has_compatible_shallow_copy_type", same_kind)
+    """An assignment to `.data`, which is how modules move, makes a shadow of the tensor itself, or a plain tensor."""
     inherited = torch._C.TensorBase.data
 
     def get(self: torch.Tensor) -> torch.Tensor:

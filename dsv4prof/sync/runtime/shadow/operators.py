@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -84,15 +85,25 @@ def _computed(
         plain_kwargs["device"] = torch.device("cpu")
     if plain_kwargs.get("pin_memory"):
         plain_kwargs["pin_memory"] = False
-    result = func(*plain_args, **plain_kwargs)
-    return _wrapped(func, args, kwargs, result, _Wrapping(shadows, index, to_device, world))
+    try:
+        result = func(*plain_args, **plain_kwargs)
+    except NotImplementedError as error:
+        raise NotImplementedError(f"{func} has no kernel for the CPU, so a shadow device cannot compute it") from error
+    return _wrapped(
+        func, args, kwargs, result, _Wrapping(shadows, index, to_device, world, is_view=shape_of(func).is_view)
+    )
 
 
 class _Wrapping:
     """Turns host results into what the program gets."""
 
-    def __init__(self, shadows: list[ShadowTensor], index: int, to_device: bool, world: World | None) -> None:
+    def __init__(
+        self, shadows: list[ShadowTensor], index: int, to_device: bool, world: World | None, *, is_view: bool
+    ) -> None:
         self.shadows, self.index, self.to_device, self.world = shadows, index, to_device, world
+        self.versioned = bool(
+            is_view and shadows and torch.is_inference_mode_enabled() and not shadows[0].is_inference()
+        )
 
     def one(self, inner: torch.Tensor) -> torch.Tensor:
         if isinstance(inner, ShadowTensor):
@@ -100,9 +111,11 @@ class _Wrapping:
         for shadow in self.shadows:
             if shadow.inner is inner:
                 return shadow
-        if self.world is not None:
-            return self.world.wrap(inner, self.index)
-        return ShadowTensor(inner, torch.device("cuda", self.index))
+        # A view of a tensor made outside of inference mode has a version, which torch sets on what we return.
+        with torch.inference_mode(False) if self.versioned else nullcontext():
+            if self.world is not None:
+                return self.world.wrap(inner, self.index)
+            return ShadowTensor(inner, torch.device("cuda", self.index))
 
 
 def _wrapped(func: _Operator, args: Any, kwargs: dict[str, Any], result: Any, wrapping: _Wrapping) -> Any:
@@ -111,6 +124,8 @@ def _wrapped(func: _Operator, args: Any, kwargs: dict[str, Any], result: Any, wr
     for one in written:
         if isinstance(one, ShadowTensor):
             follow(one)
+    if shape.returns_nothing:
+        return None
     if shape.returns_written:
         return written[0] if len(written) == 1 and not isinstance(result, tuple) else _same_kind(result, written)
     if special.result_is_host(func, kwargs):

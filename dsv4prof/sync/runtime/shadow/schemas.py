@@ -20,7 +20,8 @@ class Shape:
         ]
         returns = [one.alias_info for one in schema.returns]
         writes = [one is not None and one.is_write for one in returns]
-        self.returns_written = bool(self._written) and (not returns or all(writes))
+        self.returns_nothing = not returns
+        self.returns_written = bool(self._written) and all(writes)
         self.is_view = any(one is not None and not one.is_write for one in returns)
 
     def written(self, args: Any, kwargs: dict[str, Any]) -> list[Any]:
