@@ -85,16 +85,27 @@ def _last_back(record: FaultRecord) -> list[Launch]:
 def _judge(record: FaultRecord, launch: Launch, place: Place | None, told: list[Message]) -> Suspect:
     weight, evidence = 0, []
     inside = [each for each in record.captured if launch.kind is Kind.GRAPH and each.graph == launch.graph]
-    for look, gain in ((_touched, 200), (_named, 100), (_running, _ALONE)):
+    for look, gain in ((_blocked, 300), (_touched, 200), (_named, 100), (_running, _ALONE)):
         said = look(record, launch, inside, place, told)
         if said:
             weight += gain
             evidence.append(said)
+    if launch.kind is Kind.KERNEL:
+        weight += 15
+        evidence.append("it is a kernel of the program's own, whose bounds nobody checks")
     if any(_INDEXED.search(each.operator) for each in (launch, *inside)):
         weight += 10
         evidence.append("it addresses memory by values that the device holds")
     named = [each for each in inside if place is not None and _touch_at(each, place) is not None]
     return Suspect(launch, weight, tuple(evidence), tuple(named[:MOST]))
+
+
+def _blocked(
+    record: FaultRecord, launch: Launch, inside: list[Launch], place: Place | None, told: list[Message]
+) -> str:
+    if not record.facts.get("blocking") or launch.number <= record.cells[Cell.RETURNED]:
+        return ""
+    return "launches waited for their work in this run, and the host was in this call"
 
 
 def _touched(

@@ -18,7 +18,7 @@ PACKAGE = Path(dsv4prof.__file__).parent
 
 @pytest.mark.parametrize("rule", rules.all(), ids=lambda rule: rule.code)
 def test_a_rule_is_complete(rule: rules.Rule) -> None:
-    assert re.fullmatch(r"DSV[0-7]\d\d", rule.code)
+    assert re.fullmatch(r"DSV[0-8]\d\d", rule.code)
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
     assert not rule.summary.endswith(".")
     assert "\n" not in rule.summary

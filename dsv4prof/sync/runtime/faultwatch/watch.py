@@ -4,6 +4,7 @@ launches.
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from dsv4prof.sync.runtime.faultwatch.progress import DeviceProgress, HostProgre
 from dsv4prof.sync.runtime.faultwatch.watchdog import STACKS_SUFFIX, Watchdog
 
 _MOST_NOTES = 100
+# With one of these every launch waits for its work.
+_BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 
 
 class FaultWatch:
@@ -30,7 +33,7 @@ class FaultWatch:
 
     On a CUDA or HIP device completion is followed by events: on the current device of that thread or the one of this
     number; None means that all work is the host's. `every` is how many launches lie between two markers. `timeout_s` is
-    when a step that does not move counts as hung; None never.
+    when a step that does not move counts as hung, None never; `grace_s` later the process ends itself.
     Raises MissingExtraError without torch and OutputError where the file cannot be made.
     """
 
@@ -41,6 +44,7 @@ class FaultWatch:
         rank: int = 0,
         world_size: int = 1,
         timeout_s: float | None = None,
+        grace_s: float = 15.0,
         every: int = 32,
         device: int | Literal["current"] | None = "current",
         facts: Mapping[str, Any] | None = None,
@@ -48,7 +52,7 @@ class FaultWatch:
         self.path = folder / f"rank{rank}{SUFFIX}"
         self._stacks = folder / f"rank{rank}{STACKS_SUFFIX}"
         self._rank, self._world_size = rank, world_size
-        self._timeout_s = timeout_s
+        self._timeout_s, self._grace_s = timeout_s, grace_s
         self._every = every
         self._device = device
         self._facts = dict(facts or {})
@@ -76,7 +80,12 @@ class FaultWatch:
             stack.callback(setattr, buffers, "open", False)
             notes = LaunchNotes(self._ring, buffers, progress, self._state)
             watchdog = Watchdog(
-                self._ring, progress, in_step=lambda: self._depth > 0, stacks=self._stacks, timeout_s=self._timeout_s
+                self._ring,
+                progress,
+                in_step=lambda: self._depth > 0,
+                stacks=self._stacks,
+                timeout_s=self._timeout_s,
+                grace_s=self._grace_s,
             )
             watchdog.start()
             stack.callback(watchdog.close)
@@ -109,6 +118,7 @@ class FaultWatch:
             "python": sys.version.split()[0],
             "working_directory": str(Path.cwd()),
             "markers_every": self._every,
+            "blocking": any(os.environ.get(name, "0") not in ("", "0") for name in _BLOCKING),
             "timeout_s": self._timeout_s,
             "triton": "triton" in sys.modules,
             **self._facts,
