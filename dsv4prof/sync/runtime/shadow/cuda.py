@@ -52,8 +52,8 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.put(cuda.nvtx, name, lambda *args, **options: 0)
     for name in ("CUDAGraph",):
-        patches.put(cuda, name, _no_graphs)
-        patches.put(cuda.graphs, name, _no_graphs)
+        patches.put(cuda, name, _NoGraph)
+        patches.put(cuda.graphs, name, _NoGraph)
     patches.put(torch._C, "_cuda_getCurrentRawStream", lambda index: streams.current().cuda_stream)
     patches.put(torch, "Generator", generators.type())
     patches.put(torch.accelerator, "synchronize", streams.synchronize)
@@ -193,6 +193,13 @@ def _no_graphs(*args: Any, **options: Any) -> Any:
         "a shadow device captures no graphs, for nothing would run in them",
         hint="run the code without graphs (for the engine: --no-graphs)",
     )
+
+
+class _NoGraph:
+    """In place of torch.cuda.CUDAGraph, which programs name in annotations: a type that cannot be made."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        return _no_graphs()
 
 
 def _enter_device(context: Any, world: World) -> None:

@@ -1,8 +1,8 @@
 """Indexing a tensor that says `cuda` asks C++ for a device guard, which a torch without a device does not have.
 
-Three ways, each probed and verified: torch's own switch on CUDA builds; on CPU builds a guard made of the meta
-device's, which does nothing, entered in the table of guards that libc10 exports; and where neither works none: then
-shadows lie on `meta` for C++ and say `cuda` in Python only. Backward asks besides whether there is an accelerator.
+Three ways, each verified: a guard made of the meta device's, which does nothing, entered in the table of guards that
+libc10 exports; torch's own switch, which CUDA builds have; and where neither works none: then shadows lie on `meta` for
+C++ and say `cuda` in Python only. Backward asks besides whether there is an accelerator.
 """
 
 from __future__ import annotations
@@ -51,34 +51,36 @@ _HasContext = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)
 def cuda_device_guard(index: Callable[[], int]) -> Iterator[bool]:
     """Whether C++ accepts tensors of CUDA within the block; what was there before comes back after it.
 
-    index: the current device, asked where a program names none.
+    index: the current device, asked where a program names none. On a machine with a device its own guard stays.
     """
-    if _accepts():
+    if torch.cuda.is_available():
         yield True
         return
-    switch = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
-    if switch is not None:
-        switch()
+    with _entered(_enter_own(index)):
         if _accepts():
             yield True
             return
-    undo = _enter_own(index)
-    try:
-        yield undo is not None and _accepts()
-    finally:
-        if undo is not None:
-            undo()
+    # Torch cannot take this back; without a device nobody needs that.
+    switch = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if switch is not None:
+        switch()
+    yield _accepts()
 
 
 @contextmanager
-def accelerator() -> Iterator[bool]:
-    """Whether C++ finds CUDA to be the accelerator within the block, which backward of such tensors needs."""
-    if _has_accelerator():
-        yield True
-        return
-    undo = _claim_cuda()
+def accelerator() -> Iterator[None]:
+    """C++ finds CUDA to be the accelerator within the block, with streams that exist: backward asks for both.
+
+    Where this torch cannot be told so, backward ends with its error and all else works.
+    """
+    with _entered(None if torch.cuda.is_available() else _claim_cuda()):
+        yield
+
+
+@contextmanager
+def _entered(undo: Callable[[], None] | None) -> Iterator[None]:
     try:
-        yield undo is not None and _has_accelerator()
+        yield
     finally:
         if undo is not None:
             undo()
@@ -91,13 +93,6 @@ def _accepts() -> bool:
     except (RuntimeError, NotImplementedError):
         return False
     return True
-
-
-def _has_accelerator() -> bool:
-    try:
-        return bool(torch._C._accelerator_getAccelerator().type == "cuda")
-    except (AttributeError, RuntimeError):
-        return False
 
 
 def _probe(shape: tuple[int, ...]) -> torch.Tensor:
@@ -167,8 +162,6 @@ def _claim_cuda() -> Callable[[], None] | None:
     asked.restype = ctypes.c_void_p
     hooks, places = asked(), tables.places(*_HOOKS_HEADER)
     if not hooks or not {"isBuilt", "hasPrimaryContext"} <= places.keys():
-        return None
-    if tables.function_at(hooks, places["isBuilt"], _IsBuilt)(hooks):
         return None
     place = ctypes.cast(hooks, ctypes.POINTER(ctypes.c_void_p))
     before = place[0]

@@ -17,7 +17,7 @@ import torch
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 # Two words before the functions say which class it is; no table here has more functions than this.
-_BEFORE, _FUNCTIONS = 2, 40
+_BEFORE, _FUNCTIONS = 2, 128
 # C++ may still hold what was taken out again, so nothing made here is ever given back.
 _kept: list[Any] = []
 
