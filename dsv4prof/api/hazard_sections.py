@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dsv4prof.api.hazard_source import SourceNotes
@@ -52,14 +53,7 @@ def explanation_sections(found: Explanation, notes: SourceNotes) -> list[Section
                 key="waits",
                 title="the host waited there",
                 columns=[Column("op", "call"), Column("times", "times", "count"), Column("where", "called from")],
-                rows=[
-                    {
-                        "op": wait.op,
-                        "times": wait.times,
-                        "where": " < ".join(f"{frame.function}:{frame.line}" for frame in wait.stack[:_CALLERS]),
-                    }
-                    for wait in found.waits
-                ],
+                rows=_waits(found),
             )
         )
     if found.protects:
@@ -84,8 +78,16 @@ def explanation_sections(found: Explanation, notes: SourceNotes) -> list[Section
     return sections
 
 
+def _waits(found: Explanation) -> list[dict[str, Cell]]:
+    """Of the nearest callers; those further out make no difference here."""
+    times: Counter[tuple[str, str]] = Counter()
+    for wait in found.waits:
+        times[wait.op, " < ".join(f"{frame.function}:{frame.line}" for frame in wait.stack[:_CALLERS])] += wait.times
+    return [{"op": op, "times": count, "where": where} for (op, where), count in times.most_common()]
+
+
 def _totals(found: Explanation) -> Section:
-    candidates = [*found.exact, *found.padded]
+    candidates = found.exact or found.padded
     return Section(
         key="totals",
         title="host integers near the expansion, against its size",

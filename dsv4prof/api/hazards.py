@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from dsv4prof.sync.runtime.hazards.explain import Explanation, explain
 from dsv4prof.sync.runtime.hazards.findings import findings_of
 from dsv4prof.sync.runtime.hazards.log import Log, load
 from dsv4prof.sync.runtime.hazards.replay import Place
-from dsv4prof.target.hazard_run import HazardSpec
+from dsv4prof.target.hazard_run import REFUSED, HazardSpec
 
 Progress = Callable[[str], None]
 _UNSAFE = ("protects", "size would be padded")
@@ -70,7 +71,7 @@ def hazards_explain(
         explain(log, place),
         log,
         source_notes(place, _file_of(log, place)),
-        inputs=[location, *([str(ran)] if ran else [])],
+        ran=ran,
     )
 
 
@@ -105,8 +106,8 @@ def _finished(command: list[str]) -> subprocess.CompletedProcess[str]:
 def _lost(child: subprocess.CompletedProcess[str]) -> RankFailedError | UsageError:
     lines = [line for line in (child.stderr or "").splitlines() if line.strip()][-_TAIL_LINES:]
     last = lines[-1] if lines else "nothing was said"
-    if child.returncode == 2 and "Error:" in last:
-        return UsageError(last.partition("Error: ")[2] or last, hint="dsv4prof hazards --help")
+    if child.returncode == REFUSED and last.startswith("{"):
+        return UsageError(**json.loads(last))
     ended = f"signal {-child.returncode}" if child.returncode < 0 else f"status {child.returncode}"
     return RankFailedError(
         f"the watched engine ended with {ended} before it could say what it saw: {last}",
@@ -170,13 +171,18 @@ def _file_of(log: Log, place: Place) -> str | None:
     return next(fits, None)
 
 
-def _explained(found: Explanation, log: Log, notes: SourceNotes, *, inputs: list[str]) -> Report:
+def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | None) -> Report:
     findings = findings_of(found.protects)
-    run = f"run X: {plural(log.steps, 'step')} on {_where(log)}"
+    exercised = "not exercised" if found.answer == "not exercised" else "exercised"
+    run = f"{exercised} in {ran or 'this run'}: {plural(log.steps, 'step')} on {_where(log)}"
     return Report(
         kind="hazards-explain",
-        provenance=Provenance(command="hazards explain", inputs=inputs, versions={"dsv4prof": __version__}),
-        checks=[Check("place", bool(found.waits), found.sentence)],
+        provenance=Provenance(
+            command="hazards explain",
+            inputs=[found.place, *([str(ran)] if ran else [])],
+            versions={"dsv4prof": __version__},
+        ),
+        checks=[Check("place", False if found.answer in _UNSAFE else None, found.sentence)],
         sections=explanation_sections(found, notes),
         findings=findings,
         notes=[run, *notes.lines, *_notes(log)],

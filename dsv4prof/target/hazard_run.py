@@ -6,6 +6,7 @@ happened, also where the engine fails. Without a GPU, or told so, the engine run
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +21,8 @@ from dsv4prof.sync.runtime.hazards.watch import HazardWatch
 from dsv4prof.target.engine import prepared
 from dsv4prof.target.hooks import PhaseName
 from dsv4prof.target.spec import RunSpec
+
+REFUSED = 2
 
 
 class HazardSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,9 +135,17 @@ def _check_plans(engine: Any, watch: HazardWatch) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """The exit status is 0 also where the engine failed later on: that is in the log."""
+    from dsv4_engine.errors import EngineError
+
     spec_path, out = map(Path, arguments)
     spec = msgspec.json.decode(spec_path.read_bytes(), type=HazardSpec)
-    watch, failure = watch_engine(spec)
+    try:
+        watch, failure = watch_engine(spec)
+    except EngineError as error:
+        # The last line is for whoever started this.
+        print(json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
+        return REFUSED
     log = watch.log(command=" ".join(spec.run.command))
     log.ended, log.gpu = failure, watch.on_gpu
     save(log, out)
