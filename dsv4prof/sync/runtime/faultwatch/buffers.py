@@ -27,7 +27,7 @@ class BufferTable:
         self._generations = count(1)
         self._fresh = iter(range(ring.buffers))
         self._freed: deque[int] = deque()
-        self._live: dict[int, _Row] = {}
+        self.live: dict[int, _Row] = {}
         self.untold = 0
         self.open = True
 
@@ -35,7 +35,7 @@ class BufferTable:
         self, address: int, storage: Any, *, number: int, description: int, operator: int, stream: int, made: bool
     ) -> None:
         """Note a storage that begins at `address`, unless it is known. `description` and `operator` are names."""
-        if address in self._live or not address:
+        if address in self.live or not address:
             return
         slot = next(self._fresh, None)
         if slot is None:
@@ -46,17 +46,14 @@ class BufferTable:
         row = _Row(slot, next(self._generations), address, storage.nbytes(), number, self._step(), description,
                    operator, MADE if made else 0, stream)  # fmt: skip
         row.reference = weakref.ref(storage, lambda _: self._gone(row))
-        self._live[address] = row
+        self.live[address] = row
         self._write(row)
-
-    def knows(self, address: int) -> bool:
-        return address in self._live
 
     def _gone(self, row: _Row) -> None:
         if not self.open:
             return
-        if self._live.get(row.address) is row:
-            del self._live[row.address]
+        if self.live.get(row.address) is row:
+            del self.live[row.address]
         self._write(row, freed=max(self._ring.last, row.made), freed_ns=time.monotonic_ns())
         self._freed.append(row.slot)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 from dsv4prof.faultrecord.layout import Cell, Kind
@@ -96,7 +96,7 @@ def _graphs(graph_type: Any, ring: RingWriter, notes: LaunchNotes, state: Launch
         def replayed(self: Any, *args: Any, **keywords: Any) -> Any:
             graph = getattr(self, _ID, 0)
             name = ring.name(f"#{graph}" if graph else "captured before the watch")
-            number, stream = notes.note(Kind.GRAPH, (), kernel=name, graph=graph, on_device=True)
+            number, stream = notes.note(Kind.GRAPH, (), (), (), kernel=name, graph=graph, on_device=True)
             result = original(self, *args, **keywords)
             notes.back(number, stream, 0, None, mark=True)
             return result
@@ -119,10 +119,10 @@ def _triton(jit_function: Any, ring: RingWriter, notes: LaunchNotes) -> Iterator
                 return original(self, *args, **keywords)
             names = getattr(self, "arg_names", None) or [str(place) for place in range(len(args))]
             # Whether a kernel writes through a pointer is not known from outside.
-            touched = [(name, 0, value) for name, value in zip(names, args, strict=False)]
-            touched += [(name, 0, value) for name, value in keywords.items()]
+            known = (*names[: len(args)], *keywords)
+            values = (*args, *keywords.values())
             kernel = ring.name(getattr(getattr(self, "fn", None), "__name__", "") or "a Triton kernel")
-            number, stream = notes.note(Kind.KERNEL, touched, kernel=kernel, on_device=True)
+            number, stream = notes.note(Kind.KERNEL, known, repeat(0), values, kernel=kernel, on_device=True)
             result = original(self, *args, **keywords)
             notes.back(number, stream, 0, None)
             return result

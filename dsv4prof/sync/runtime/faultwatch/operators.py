@@ -5,8 +5,8 @@ This module imports torch when it is asked for a mode, never when it is imported
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
+from threading import get_ident
 from typing import Any
 
 from dsv4prof.faultrecord.layout import HOST, WRITTEN, Kind
@@ -16,6 +16,9 @@ from dsv4prof.sync.runtime.faultwatch.progress import Progress
 
 # A list of a thousand tensors is told by its first ones.
 _MOST_TOUCHES = 24
+# What a tensor without memory of its own raises: sparse, meta, fake.
+_NO_STORAGE = (NotImplementedError, RuntimeError)
+_Form = tuple[int, tuple[str, ...], tuple[int, ...], dict[str, int], bool]
 
 
 class LaunchState:
@@ -29,7 +32,10 @@ class LaunchState:
 
 
 class LaunchNotes:
-    """Writes launches with what they touch. `note` comes before the work, `back` after the host came back from it."""
+    """Writes launches with what they touch. `note` comes before the work, `back` after the host came back from it.
+
+    Both are called for every operator: what looks repeated here was measured.
+    """
 
     def __init__(self, ring: RingWriter, buffers: BufferTable, progress: Progress, state: LaunchState) -> None:
         import torch
@@ -37,6 +43,7 @@ class LaunchNotes:
         self._tensor = torch.Tensor
         self._ring = ring
         self._buffers = buffers
+        self._live = buffers.live
         self._progress = progress
         self._state = state
         self._described: dict[tuple[str, Any, Any], int] = {}
@@ -44,30 +51,31 @@ class LaunchNotes:
     def note(
         self,
         kind: Kind,
-        touched: Iterable[tuple[str, int, Any]],
+        names: Iterable[str],
+        flags: Iterable[int],
+        values: Iterable[Any],
         *,
         operator: int = 0,
         kernel: int = 0,
         graph: int = 0,
         on_device: bool = False,
     ) -> tuple[int, int]:
-        """A launch that is about to be made; its number and stream. `touched`: (name, flags, tensor or a list)."""
+        """A launch that is about to be made; its number and stream. `values` are tensors, lists of them, or others."""
         touches: list[int] = []
         seen: list[tuple[int, Any, int]] = []
-        for name, flags, value in touched:
-            if isinstance(value, self._tensor):
-                on_device |= value.is_cuda
-                self._touch(name, flags, value, touches, seen)
+        tensor = self._tensor
+        for name, flag, value in zip(names, flags, values, strict=False):
+            if isinstance(value, tensor):
+                on_device = self._touch(name, flag, value, touches, seen) or on_device
             elif isinstance(value, (list, tuple)):
                 for each in value[:_MOST_TOUCHES]:
-                    if isinstance(each, self._tensor):
-                        on_device |= each.is_cuda
-                        self._touch(name, flags, each, touches, seen)
+                    if isinstance(each, tensor):
+                        on_device = self._touch(name, flag, each, touches, seen) or on_device
         state = self._state
         stream = self._progress.stream() if on_device else HOST
         number = self._ring.launch(
             kind, step=state.step, phase=state.phase, span=state.span, operator=operator, kernel=kernel, stream=stream,
-            thread=threading.get_ident(), graph=graph or state.graph, touches=touches, captured=bool(state.graph),
+            thread=get_ident(), graph=graph or state.graph, touches=touches, captured=state.graph != 0,
         )  # fmt: skip
         for address, storage, description in seen:
             self._buffers.see(address, storage, number=number, description=description, operator=operator or kernel,
@@ -77,25 +85,39 @@ class LaunchNotes:
     def back(self, number: int, stream: int, operator: int, result: Any, *, mark: bool = False) -> None:
         """The call came back: its results are memory that is known from now on."""
         self._ring.returned(number)
-        for each in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(each, self._tensor):
-                storage = _storage(each)
-                if storage is not None and not self._buffers.knows(storage.data_ptr()):
-                    description = self._describe("result", each)
-                    self._buffers.see(storage.data_ptr(), storage, number=number, description=description,
-                                      operator=operator, stream=stream, made=True)  # fmt: skip
-        if not self._state.graph:
+        if isinstance(result, self._tensor):
+            self._made(number, stream, operator, result)
+        elif isinstance(result, (list, tuple)):
+            for each in result:
+                if isinstance(each, self._tensor):
+                    self._made(number, stream, operator, each)
+        if stream != HOST and not self._state.graph:
             self._progress.launched(number, stream, mark=mark)
 
-    def _touch(self, name: str, flags: int, tensor: Any, touches: list[int], seen: list[tuple[int, Any, int]]) -> None:
-        storage = _storage(tensor)
-        if storage is None:
+    def _made(self, number: int, stream: int, operator: int, result: Any) -> None:
+        try:
+            storage = result.untyped_storage()
+            address = storage.data_ptr()
+        except _NO_STORAGE:
             return
-        description = self._describe(name, tensor)
-        touches += (tensor.data_ptr(), _extent(tensor), description, flags)
-        address = storage.data_ptr()
-        if not self._buffers.knows(address):
-            seen.append((address, storage, description))
+        if address not in self._live:
+            self._buffers.see(address, storage, number=number, description=self._describe("result", result),
+                              operator=operator, stream=stream, made=True)  # fmt: skip
+
+    def _touch(self, name: str, flags: int, tensor: Any, touches: list[int], seen: list[tuple[int, Any, int]]) -> bool:
+        """Add a tensor; whether it lies on a device."""
+        try:
+            storage = tensor.untyped_storage()
+            address = storage.data_ptr()
+        except _NO_STORAGE:
+            return False
+        if address:
+            description = self._describe(name, tensor)
+            extent = tensor.nbytes if tensor.is_contiguous() else _extent(tensor)
+            touches += (tensor.data_ptr(), extent, description, flags)
+            if address not in self._live:
+                seen.append((address, storage, description))
+        return bool(tensor.is_cuda)
 
     def _describe(self, name: str, tensor: Any) -> int:
         """`index int64[4, 128]`, as a name of the ring."""
@@ -111,7 +133,7 @@ def operator_mode(ring: RingWriter, notes: LaunchNotes) -> Any:
     """A dispatch mode that notes each operator and lets it pass."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    forms: dict[Any, tuple[int, tuple[str, ...], dict[str, int]]] = {}
+    forms: dict[Any, _Form] = {}
 
     class FaultWatchMode(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
@@ -119,12 +141,18 @@ def operator_mode(ring: RingWriter, notes: LaunchNotes) -> Any:
             form = forms.get(func)
             if form is None:
                 form = forms[func] = _form(ring, func)
-            operator, names, written = form
-            touched = [(name, written.get(name, 0), value) for name, value in zip(names, args, strict=False)]
-            touched += [(name, written.get(name, 0), value) for name, value in keywords.items()]
-            device = keywords.get("device")
-            on_device = device is not None and getattr(device, "type", str(device)[:4]) == "cuda"
-            number, stream = notes.note(Kind.OPERATOR, touched, operator=operator, on_device=on_device)
+            operator, names, flags, of_keyword, launches = form
+            if not launches:
+                return func(*args, **keywords)
+            on_device = False
+            values: Sequence[Any] = args
+            if keywords:
+                device = keywords.get("device")
+                on_device = device is not None and getattr(device, "type", str(device)[:4]) == "cuda"
+                names = (*names[: len(args)], *keywords)
+                flags = (*flags[: len(args)], *(of_keyword.get(name, 0) for name in keywords))
+                values = (*args, *keywords.values())
+            number, stream = notes.note(Kind.OPERATOR, names, flags, values, operator=operator, on_device=on_device)
             result = func(*args, **keywords)
             notes.back(number, stream, operator, result)
             return result
@@ -132,30 +160,23 @@ def operator_mode(ring: RingWriter, notes: LaunchNotes) -> Any:
     return FaultWatchMode()
 
 
-def _form(ring: RingWriter, func: Any) -> tuple[int, tuple[str, ...], dict[str, int]]:
-    """The operator's name, its arguments' names, and which of them it writes."""
+def _form(ring: RingWriter, func: Any) -> _Form:
+    """The operator's name, its arguments' names, which of them it writes, and whether it can launch anything."""
     schema = func._schema
     overload = func._overloadname
     name = schema.name + ("" if overload in ("", "default") else f".{overload}")
-    written = {
-        each.name: WRITTEN for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
+    flags = {
+        each.name: WRITTEN if each.alias_info is not None and each.alias_info.is_write else 0
+        for each in schema.arguments
     }
-    return ring.name(name), tuple(each.name for each in schema.arguments), written
-
-
-def _storage(tensor: Any) -> Any:
-    """The tensor's storage; None where it has none that lies anywhere (sparse, meta, fake)."""
-    try:
-        storage = tensor.untyped_storage()
-        return storage if storage.data_ptr() else None
-    except (NotImplementedError, RuntimeError):
-        return None
+    # A view gives back its argument's memory and writes none: there is nothing to launch.
+    aliases = [each.alias_info for each in schema.returns]
+    view = bool(aliases) and all(each is not None and not each.is_write for each in aliases)
+    return ring.name(name), tuple(flags), tuple(flags.values()), flags, not view
 
 
 def _extent(tensor: Any) -> int:
-    """From the first byte of a view to its last."""
-    if tensor.is_contiguous():
-        return int(tensor.nbytes)
+    """From the first byte of a strided view to its last."""
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
