@@ -41,7 +41,7 @@ class Place:
     def frames(self) -> tuple[Frame, ...]:
         """Innermost first, without frames of torch and of this package."""
         if self._frames is None:
-            self._frames = _spelled(self._trace)
+            self._frames = _qualified(_spelled(self._trace), self.code)
             self._trace = None
         return self._frames
 
@@ -109,9 +109,21 @@ def _gatherer() -> Callable[[], Any] | None:
 def _walked(frame: FrameType | None) -> list[tuple[str, int, str]]:
     found: list[tuple[str, int, str]] = []
     while frame is not None and len(found) < _DEEPEST:
-        found.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        found.append((frame.f_code.co_filename, frame.f_lineno or 0, _named(frame.f_code)))
         frame = frame.f_back
     return found
+
+
+def _named(code: CodeType) -> str:
+    name: str = getattr(code, "co_qualname", code.co_name)
+    return name
+
+
+def _qualified(frames: tuple[Frame, ...], code: CodeType | None) -> tuple[Frame, ...]:
+    """Torch's collector knows a function without its class; of the innermost, which counts most, we know both."""
+    if code is None or not frames or frames[0].function != code.co_name:
+        return frames
+    return (Frame(frames[0].file, frames[0].line, _named(code)), *frames[1:])
 
 
 def _spelled(trace: Any) -> tuple[Frame, ...]:
