@@ -127,3 +127,15 @@ def watched_on_shadows(**options):
     watch = HazardWatch(gpu=False, **options)
     with ShadowDevice("cuda", lambda _: None, watch.listener), watch:
         yield watch
+
+
+def watched_engine(steps, **changes):
+    """The engine on shadow tensors under a watch, which is returned with the sentence of the engine's failure."""
+    import msgspec
+
+    from dsv4prof.target.hazard_run import HazardSpec, watch_engine
+    from dsv4prof.target.spec import RunSpec
+
+    small = RunSpec(device="cuda", num_drafts=1, max_requests=2, requests=2, max_new_tokens=60, threads=1)
+    run = msgspec.structs.replace(small, page_size=128, context_len=300, **changes)
+    return watch_engine(HazardSpec(run=run, steps=steps, gpu=False))

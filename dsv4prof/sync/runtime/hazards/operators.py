@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from dsv4prof.sync.runtime.calls import OpCall
+from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.hazards.events import Event, HostUse, HostWaits, Kept, Made, Span, Work
-from dsv4prof.sync.runtime.hazards.tensors import Effects, InnerOf, argument, effects_of, is_dense, memory_of
+from dsv4prof.sync.runtime.hazards.tensors import Effects, InnerOf, Memory, argument, effects_of, is_dense, memory_of
 from dsv4prof.sync.runtime.reasons import reasons_of
 
 _COPIES = {"aten::copy_": (1, 0, 2), "aten::_copy_from": (0, 1, 2)}
@@ -22,8 +22,8 @@ _TO_COPY = "aten::_to_copy"
 class Book(Protocol):
     """Who knows memory by its address."""
 
-    def buffer_of(self, call: OpCall, tensor: Any, *, stream: int | None) -> tuple[int, Made | None]:
-        """The buffer of a tensor with memory, and its making where it is new."""
+    def buffer_of(self, memory: Memory, place: Place, stream: int | None, /) -> tuple[int, Made | None]:
+        """The buffer of some memory, and its making where it is new; it was allocated on `stream` then."""
 
 
 class Operators:
@@ -39,8 +39,8 @@ class Operators:
         makings: list[Event] = []
         reads = self._spans(call, effects.reads, None, makings)
         writes = self._spans(call, effects.writes, None, makings)
-        is_device = any(place == "device" for place, _ in (*reads, *writes))
-        is_device = is_device or any(call.place_of(tensor) == "device" for tensor in effects.results)
+        is_device = any(place == "device" for place, _ in reads) or any(place == "device" for place, _ in writes)
+        is_device = is_device or any(call.places(tensor) == "device" for tensor in effects.results)
         known = len(makings)
         stream = call.stream if is_device else None
         results = self._spans(call, effects.results, stream, makings)
@@ -129,10 +129,11 @@ class Operators:
             memory = memory_of(tensor, self._inner_of)
             if memory is None:
                 continue
-            number, made = self._book.buffer_of(call, tensor, stream=stream)
+            place = call.places(tensor)
+            number, made = self._book.buffer_of(memory, place, stream)
             if made is not None:
                 makings.append(made)
-            found.append((call.place_of(tensor), memory.span(number)))
+            found.append((place, memory.span(number)))
         return found
 
 

@@ -17,7 +17,7 @@ import msgspec
 from dsv4prof.model.syncs import Frame
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")  # noqa: PTH118, PTH120, PTH100
-_DEEPEST = 24
+_DEEPEST = 16
 # The id of code (hashing code itself is slow) and the place in it, in turn: made for every operator.
 _Stack = tuple[int, ...]
 

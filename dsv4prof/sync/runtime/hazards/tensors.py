@@ -67,6 +67,9 @@ def memory_of(tensor: Any, inner_of: InnerOf) -> Memory | None:
     if not start or not nbytes or not inner.numel():
         return None
     size = inner.element_size()
+    if inner.is_contiguous():
+        low = inner.storage_offset() * size
+        return Memory(start, nbytes, low, low + inner.numel() * size, 0, 0)
     extents = sorted(
         ((stride, count) for stride, count in zip(inner.stride(), inner.shape, strict=True) if count > 1 and stride),
         reverse=True,
@@ -74,7 +77,7 @@ def memory_of(tensor: Any, inner_of: InnerOf) -> Memory | None:
     low = inner.storage_offset() * size
     elements = 1 + sum(stride * (count - 1) for stride, count in extents)
     high = low + elements * size
-    if not extents or inner.is_contiguous():
+    if not extents:
         return Memory(start, nbytes, low, high, 0, 0)
     pitch = extents[0][0] * size
     width = (1 + sum(stride * (count - 1) for stride, count in extents[1:])) * size

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dsv4prof.sync.runtime.calls import OpCall
+from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.hazards.buffers import Buffers
 from dsv4prof.sync.runtime.hazards.contents import Contents
 from dsv4prof.sync.runtime.hazards.contracts import Contracts
@@ -31,6 +31,9 @@ from dsv4prof.sync.runtime.hazards.hazard import Hazard, hazards_of
 from dsv4prof.sync.runtime.hazards.judge import Judge
 from dsv4prof.sync.runtime.hazards.log import FORMAT, Keeper, Log
 from dsv4prof.sync.runtime.hazards.sites import Mark, Sites
+
+if TYPE_CHECKING:
+    from dsv4prof.sync.runtime.hazards.tensors import Memory
 
 _OUTSIDE = "a write outside of torch"
 _RAW = "a raw copy"
@@ -210,15 +213,13 @@ class HazardTracker:
             else:
                 self._free(start)
 
-    def buffer_of(self, call: OpCall, tensor: Any, *, stream: int | None) -> tuple[int, Made | None]:
+    def buffer_of(self, memory: Memory, place: Place, stream: int | None) -> tuple[int, Made | None]:
         """See `operators.Book`."""
-        storage = self._inner_of(tensor).untyped_storage()
-        start, nbytes = storage.data_ptr(), storage.nbytes()
-        known = self._buffers.get(start)
+        known = self._buffers.get(memory.start)
         if known is not None:
-            known.nbytes = max(known.nbytes, nbytes)
+            known.nbytes = max(known.nbytes, memory.nbytes)
             return known.number, None
-        made = self._buffers.make(start, nbytes, call.place_of(tensor), stream=stream, site=self._site)
+        made = self._buffers.make(memory.start, memory.nbytes, place, stream=stream, site=self._site)
         return made.buffer, made
 
     def _locked(self, event: Event) -> None:
