@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
 
 from dsv4prof.sync.runtime.shadow import special
 from dsv4prof.sync.runtime.shadow.schemas import decomposes, shape_of
-from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, follow, inner_of
+from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, follow
 from dsv4prof.sync.runtime.shadow.world import World
 
 _Operator = Any
@@ -33,13 +32,13 @@ def run(func: _Operator, types: Any, args: Any, kwargs: dict[str, Any], world: W
         with world.mode:
             return func.decompose(*args, **kwargs)
     special.refuse_mixed_devices(func, tensors, world)
-    name, shape = func._schema.name, shape_of(func)
-    call = world.call(name, func._schema.overload_name, args, kwargs)
+    shape = shape_of(func)
+    call = world.call(shape.name, shape.overload, args, kwargs)
     waits = world.judge(call)
     world.begins(call)
     with world.unseen():
         result = _computed(func, args, kwargs, shadows, to_device, world)
-    if not shape.is_view and not special.launches_nothing(name):
+    if not shape.is_view and not special.launches_nothing(shape.name):
         world.launched(call, result)
     world.ran(call, result)
     if waits:
@@ -56,7 +55,8 @@ def _on_host(func: _Operator, args: Any, kwargs: dict[str, Any], world: World) -
     if pin:
         kwargs = {**kwargs, "pin_memory": False}
         world.judge(world.call("aten::_pin_memory", "", (), {}))
-    call = world.call(func._schema.name, func._schema.overload_name, args, kwargs)
+    shape = shape_of(func)
+    call = world.call(shape.name, shape.overload, args, kwargs)
     world.begins(call)
     result = func(*args, **kwargs)
     if pin and isinstance(result, torch.Tensor):
@@ -80,7 +80,8 @@ def _computed(
     if handler is not None and world is not None:
         return handler(func, args, kwargs, world)
     index = _index(kwargs.get("device"), shadows, world)
-    plain_args, plain_kwargs = tree_map_only(ShadowTensor, inner_of, (args, kwargs))
+    plain_args = [_inside(one) for one in args]
+    plain_kwargs = {name: _inside(one) for name, one in kwargs.items()}
     if to_device:
         plain_kwargs["device"] = torch.device("cpu")
     if plain_kwargs.get("pin_memory"):
@@ -134,16 +135,27 @@ def _wrapped(func: _Operator, args: Any, kwargs: dict[str, Any], result: Any, wr
         return result
     if not wrapping.to_device and not any(isinstance(one, ShadowTensor) for one in wrapping.shadows):
         return result
-    keep = special.HOST_OUTPUTS.get(func._schema.name, frozenset())
+    keep = special.HOST_OUTPUTS.get(shape.name, frozenset())
     if keep and isinstance(result, tuple):
         return tuple(part if place in keep else _map(wrapping.one, part) for place, part in enumerate(result))
     return _map(wrapping.one, result)
 
 
+def _inside(value: Any) -> Any:
+    """An argument with host tensors in place of shadows."""
+    if isinstance(value, ShadowTensor):
+        return value.inner
+    if isinstance(value, (list, tuple)):
+        return [_inside(one) for one in value]
+    return value
+
+
 def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
-    return tree_map_only(torch.Tensor, change, value) if isinstance(value, (tuple, list, dict)) else value
+    if isinstance(value, (tuple, list)):
+        return type(value)([_map(change, one) for one in value])
+    return value
 
 
 def _same_kind(result: Any, written: list[Any]) -> Any:

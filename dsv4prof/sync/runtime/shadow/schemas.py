@@ -13,6 +13,8 @@ class Shape:
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
+        self.name, self.overload = str(schema.name), str(schema.overload_name)
+        self.is_pointwise = torch.Tag.pointwise in func.tags
         self._written = [
             (place, argument.name)
             for place, argument in enumerate(schema.arguments)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dsv4prof.sync.runtime.shadow.schemas import shape_of
 from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, inner_of
 from dsv4prof.sync.runtime.shadow.world import World
 
@@ -65,14 +66,15 @@ def host_result(func: Any, kwargs: dict[str, Any], result: Any, world: World) ->
 
 def refuse_mixed_devices(func: Any, tensors: Sequence[torch.Tensor], world: World) -> None:
     """Raises the RuntimeError that a device raises for a host vector beside device tensors."""
-    if torch.Tag.pointwise not in func.tags and func._schema.name not in _ONE_DEVICE:
+    shape = shape_of(func)
+    if not shape.is_pointwise and shape.name not in _ONE_DEVICE:
         return
     shadows = [one for one in tensors if isinstance(one, ShadowTensor)]
     strangers = [one for one in tensors if not isinstance(one, ShadowTensor) and one.dim()]
-    if shadows and strangers and func._schema.name not in ("aten::copy_", "aten::_to_copy"):
+    if shadows and strangers and shape.name not in ("aten::copy_", "aten::_to_copy"):
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, "
-            f"{shadows[0].device} and cpu! ({func._schema.name})"
+            f"{shadows[0].device} and cpu! ({shape.name})"
         )
 
 

@@ -32,13 +32,16 @@ _FULL = Reason(
 
 
 class _Thread(threading.local):
-    """What belongs to a thread: its stream, its device, the outermost torch function, and whether it is unseen."""
+    """What belongs to a thread: its stream, its device, the outermost torch function, what its last wait was about, and whether
+    it is unseen.
+    """
 
     stream = 0
     device = 0
     function = ""
     indexed_by_device = False
     unseen = 0
+    tensors: Sequence[Any] = ()
 
 
 class World:
@@ -137,6 +140,7 @@ class World:
         """Returns whether the host waits for the current stream."""
         here = self.here
         reason = refined(reason, here.function, device_index=here.indexed_by_device)
+        here.tensors = tensors
         on_stream = reason.direction in ("d2h", "h2d")
         if reason.kind.waits and on_stream and self.timeline.is_idle(here.stream):
             text = f"{reason.text}; the stream had nothing to do, so this costs a call only"
