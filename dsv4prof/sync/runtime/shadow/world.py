@@ -32,8 +32,8 @@ _FULL = Reason(
 
 
 class _Thread(threading.local):
-    """What belongs to a thread: its stream, its device, the outermost torch function, what its last wait was about, and whether
-    it is unseen.
+    """What belongs to a thread: its stream, its device, the outermost torch function, what its last wait was about, and
+    whether it is unseen.
     """
 
     stream = 0

@@ -32,6 +32,7 @@ class Watcher(Protocol):
         """`times` more waits; with `before` an exception raised here prevents the call."""
 
     def call_settled(self, call: Call, missing: tuple[Layer, ...]) -> None: ...
+    def scope_begun(self, scope: Scope) -> None: ...
     def unit_ended(self, scope: Scope) -> None: ...
     def scope_ended(self, scope: Scope) -> None: ...
 
@@ -165,6 +166,8 @@ class Hub:
         if scope.kind == "allowance":
             return None
         self._settle(self._mine().drain())
+        for watcher in self._watchers:
+            watcher.scope_begun(scope)
         opened = ExitStack()
         for layer, _ in list(self._layers.values()):
             layer.rearm()

@@ -115,6 +115,9 @@ class GpuDetector:
         if self._seen is not None:
             self._seen += call.observations
 
+    def scope_begun(self, scope: Scope) -> None:
+        return None
+
     def unit_ended(self, scope: Scope) -> None:
         return None
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from dsv4prof.model.syncs import Kind, Observation
 from dsv4prof.sync.runtime.calls import OpCall
 
 _READS = frozenset(
@@ -28,8 +31,9 @@ class Reads:
             return False
         return self.read(call.args[0], call.name)
 
-    def read(self, tensor: Any, what: str = "") -> bool:
-        key = _identity(tensor)
+    def read(self, tensor: Any, what: str = "", *, counted: Any = None) -> bool:
+        """As `again`; `counted` is the tensor that counts the writes, where that is another."""
+        key = _identity(tensor, tensor if counted is None else counted)
         if key is None:
             return False
         key = (what, *key)
@@ -42,9 +46,15 @@ class Reads:
         return False
 
 
-def _identity(tensor: Any) -> tuple[Any, ...] | None:
+def redundant(seen: Observation) -> Observation:
+    """The same observation, of a value that the host has had."""
+    said = f"{seen.reason}; the host read the same tensor before, and torch has not changed it since"
+    return msgspec.structs.replace(seen, kind=Kind.REDUNDANT, reason=said)
+
+
+def _identity(tensor: Any, counted: Any) -> tuple[Any, ...] | None:
     try:
-        version = tensor._version
+        version = counted._version
         storage = tensor.untyped_storage()
     except (AttributeError, RuntimeError, NotImplementedError):
         # Made in inference mode, or of a kind without memory of its own.

@@ -202,8 +202,17 @@ class SyncWatch:
         if self._on_call is not None:
             self._on_call(call, missing)
 
+    def scope_begun(self, scope: Scope) -> None:
+        if self._hazards is not None:
+            self._hazards.enter(step=scope.step, region=scope.path)
+
     def unit_ended(self, scope: Scope) -> None:
         self._tally.unit_ended(scope)
 
     def scope_ended(self, scope: Scope) -> None:
         self._tally.scope_ended(scope)
+        if self._hazards is not None:
+            around = scope.parent
+            self._hazards.enter(
+                step=around.step if around is not None else None, region=around.path if around is not None else ""
+            )

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dsv4prof.model.syncs import Kind, Layer, Observation
+from dsv4prof.model.syncs import Layer, Observation
 from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.watch.hub import Hub, LayerMissingError
 from dsv4prof.sync.runtime.watch.layers.copies import place_of
 from dsv4prof.sync.runtime.watch.layers.reasoned import observed
-from dsv4prof.sync.runtime.watch.redundant import Reads
+from dsv4prof.sync.runtime.watch.redundant import Reads, redundant
 from dsv4prof.sync.runtime.watch.scopes import Scope
 
 
@@ -75,7 +75,10 @@ class DispatchLayer:
                 self._hub.note(each)
         if not waits:
             return func(*call.args, **call.kwargs)
-        begun = self._hub.begin([_again(waits[0], self._local.reads.again(call)), *waits[1:]])
+        first = waits[0]
+        if first.direction == "d2h" and self._local.reads.again(call):
+            first = redundant(first)
+        begun = self._hub.begin([first, *waits[1:]])
         try:
             return func(*call.args, **call.kwargs)
         finally:
@@ -90,16 +93,6 @@ class DispatchLayer:
         if not torch.cuda.is_initialized():
             return 0
         return int(torch.cuda.current_stream().cuda_stream)
-
-
-def _again(seen: Observation, before: bool) -> Observation:
-    """The same, as a redundant read where the host has had the value before."""
-    if not before or seen.direction != "d2h":
-        return seen
-    import msgspec
-
-    said = f"{seen.reason}; the host read the same tensor before, and torch has not changed it since"
-    return msgspec.structs.replace(seen, kind=Kind.REDUNDANT, reason=said)
 
 
 def _watching(base: Any, layer: DispatchLayer) -> Any:
