@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def run(
     profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge and report")] = False,
     fault_watch: Annotated[
-        bool, typer.Option("--fault-watch", help="Keep each rank's last launches, for a death or a hang")
+        bool, typer.Option("--fault-watch", help="Keep each rank's last launches, for its end")
     ] = False,
     fault_watch_timeout: Annotated[
         float,

@@ -32,6 +32,10 @@ LEAVES = [words for words in EVERY if not any(other[:-1] == words for other in E
 WITHOUT_SESSIONS = ("rule", "truth", "bench")
 
 
+def knows_sessions(words: tuple[str, ...]) -> bool:
+    return words[0] not in WITHOUT_SESSIONS and words != ("fault", "hang")
+
+
 def call(*words: str) -> int:
     return console.guarded(lambda: app(list(words), standalone_mode=False))
 
@@ -61,7 +65,7 @@ def test_help_fits_a_screen_of_80_columns(
     assert len(lines) <= 60
     assert max(len(line) for line in lines) <= 80
     assert [line[:13] for line in lines[-3:]] == ["  Examples:", "    dsv4prof ", "    dsv4prof "]
-    many = ("  INPUTS...", "  PATHS...", "  SERVE...")
+    many = ("  INPUTS...", "  PATHS...", "  SERVE...", "  LOG...")
     assert not any("..." in line for line in lines[1:] if not line.startswith(many)), "a summary was cut"
     assert not any(mark in "\n".join(lines) for mark in ("{", "<", "TEXT"))
 
@@ -89,12 +93,12 @@ def test_every_command_shows_its_settings_and_does_nothing(
     before = sorted(workspace.rglob("*"))
     assert call(*words, "--show-settings", "--format", "json") == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
-    if words[0] not in WITHOUT_SESSIONS:
+    if knows_sessions(words):
         assert settings["sessions_dir"] == {"value": "elsewhere", "source": "DSV4PROF_SESSIONS_DIR"}
     assert settings["format"] == {"value": "json", "source": "--format"}
     assert sorted(workspace.rglob("*")) == before
     assert call(*words, "--show-settings") == 0
-    assert ("SESSIONS_DIR" in capsys.readouterr().out) == (words[0] not in WITHOUT_SESSIONS)
+    assert ("SESSIONS_DIR" in capsys.readouterr().out) == knows_sessions(words)
 
 
 def test_what_is_not_set_is_shown_as_nothing(capsys: pytest.CaptureFixture[str], workspace: Path) -> None:
@@ -112,7 +116,8 @@ def test_what_a_command_needs_is_still_needed_afterwards(capsys: pytest.CaptureF
 # What they need is more than a workspace: a run, a while, a server, a repository, a device.
 ELSEWHERE = (
     (), ("run",), ("doctor",), ("attach",), ("view",), ("query",), ("audit",), ("audit", "code"),
-    ("truth",), ("truth", "measure"), ("truth", "compare"), ("serve",), ("bench",),
+    ("truth",), ("truth", "measure"), ("truth", "compare"), ("serve",), ("bench",), ("fault",),
+    ("fault", "show"), ("fault", "hang"),
 )  # fmt: skip
 
 
