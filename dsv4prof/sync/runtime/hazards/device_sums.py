@@ -25,8 +25,7 @@ class DeviceSums:
     """`dropped` counts sums that found no free word: the device was too far behind."""
 
     def __init__(self) -> None:
-        with _disable_current_modes():
-            self._words = torch.full((_WORDS,), _NOT_YET, dtype=torch.int64, pin_memory=torch.cuda.is_available())
+        self._words = torch.full((_WORDS,), _NOT_YET, dtype=torch.int64, pin_memory=torch.cuda.is_available())
         self._values = (ctypes.c_int64 * _WORDS).from_address(self._words.data_ptr())
         self._free = deque(range(_WORDS))
         self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()

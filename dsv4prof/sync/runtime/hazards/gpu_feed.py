@@ -22,16 +22,20 @@ from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.hazards.device_sums import DeviceSums
 from dsv4prof.sync.runtime.hazards.tensors import tensors_in
 from dsv4prof.sync.runtime.hazards.tracker import HazardTracker
+from dsv4prof.sync.runtime.shadow.schemas import decomposes
 
 _NUMBER = "_dsv4prof_number"
 
 
 @contextmanager
-def gpu_feed(tracker: HazardTracker) -> Iterator[None]:
-    """Tell `tracker` what this process does with its device, as far as this thread's operators go."""
+def gpu_feed(tracker: HazardTracker, *, event_type: Any = None, stream_type: Any = None) -> Iterator[None]:
+    """Tell `tracker` what this process does with its device, as far as this thread's operators go.
+
+    The types are those of the streams and events of the program; default: those of torch.cuda.
+    """
     tracker.contracts.sums = sums = DeviceSums()
     with ExitStack() as opened:
-        feed = _Feed(tracker)
+        feed = _Feed(tracker, event_type or torch.cuda.Event, stream_type or torch.cuda.Stream)
         feed.wrap(opened)
         opened.callback(sums.finish)
         opened.enter_context(_Mode(tracker, feed.places))
@@ -41,15 +45,15 @@ def gpu_feed(tracker: HazardTracker) -> Iterator[None]:
 class Places:
     """Where tensors lie, and when their memory is given back; pinned or not is asked once a storage."""
 
-    def __init__(self, freed: Callable[[int, int], None]) -> None:
-        self._freed = freed
+    def __init__(self, freed: Callable[[int, int], None], inner_of: Callable[[Any], Any]) -> None:
+        self._freed, self._inner_of = freed, inner_of
         self._known: dict[int, Place] = {}
 
     def __call__(self, tensor: Any) -> Place:
         if tensor.device.type != "cpu":
             return "device"
         try:
-            start = tensor.untyped_storage().data_ptr()
+            start = self._inner_of(tensor).untyped_storage().data_ptr()
         except (NotImplementedError, RuntimeError):
             return "pageable"
         known = self._known.get(start)
@@ -60,7 +64,7 @@ class Places:
 
     def follow(self, tensor: Any, place: Place) -> None:
         """Hear when the storage is given back to its allocator."""
-        storage = tensor.untyped_storage()
+        storage = self._inner_of(tensor).untyped_storage()
         start = storage.data_ptr()
         if not start or start in self._known:
             return
@@ -80,6 +84,10 @@ class _Mode(TorchDispatchMode):
         self._tracker, self._places = tracker, places
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if decomposes(func):
+            # In inference mode they arrive whole; on a device it is their parts that run.
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         stream = _number_of(torch.cuda.current_stream())
         call = OpCall(func._schema.name, func._schema.overload_name, args, kwargs or {}, self._places, stream)
         with self._tracker.known_work():
@@ -95,20 +103,20 @@ class _Mode(TorchDispatchMode):
 class _Feed:
     """Methods of torch.cuda that tell before or after they do what they did."""
 
-    def __init__(self, tracker: HazardTracker) -> None:
-        self._tracker = tracker
+    def __init__(self, tracker: HazardTracker, event_type: Any, stream_type: Any) -> None:
+        self._tracker, self._event_type, self._stream_type = tracker, event_type, stream_type
         self._events = itertools.count(1)
-        self.places = Places(tracker.freed)
+        self.places = Places(tracker.freed, tracker.contracts.inner_of)
 
     def wrap(self, opened: ExitStack) -> None:
-        cuda, tracker = torch.cuda, self._tracker
+        cuda, tracker, event, stream = torch.cuda, self._tracker, self._event_type, self._stream_type
         wrapped: list[tuple[Any, str, Callable[..., None]]] = [
-            (cuda.Event, "record", self._recorded),
-            (cuda.Event, "wait", self._stream_waits),
-            (cuda.Event, "synchronize", lambda _, event: tracker.host_waits_event(self._event(event))),
-            (cuda.Event, "query", lambda done, event: tracker.event_queried(self._event(event), bool(done))),
-            (cuda.Stream, "synchronize", lambda _, stream: tracker.host_waits_stream(_number_of(stream))),
-            (cuda.Stream, "query", self._stream_queried),
+            (event, "record", self._recorded),
+            (event, "wait", self._stream_waits),
+            (event, "synchronize", lambda _, which: tracker.host_waits_event(self._event(which))),
+            (event, "query", lambda done, which: tracker.event_queried(self._event(which), bool(done))),
+            (stream, "synchronize", lambda _, which: tracker.host_waits_stream(_number_of(which))),
+            (stream, "query", self._stream_queried),
             (cuda, "synchronize", lambda *_, **__: tracker.host_waits_device()),
             (cuda.CUDAGraph, "capture_begin", lambda _, graph, *__, **___: tracker.graph_begins(id(graph))),
             (cuda.CUDAGraph, "capture_end", lambda *_: tracker.graph_ends()),
@@ -118,7 +126,8 @@ class _Feed:
             (torch.Tensor, "__array__", self._host_read),
         ]
         for owner, name, tell in wrapped:
-            opened.enter_context(_wrapped(owner, name, tell))
+            if hasattr(owner, name):
+                opened.enter_context(_wrapped(owner, name, tell))
 
     def _recorded(self, _: Any, event: Any, stream: Any = None) -> None:
         self._tracker.event_recorded(self._event(event), _number_of(stream or torch.cuda.current_stream()))
