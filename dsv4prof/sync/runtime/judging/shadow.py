@@ -35,7 +35,8 @@ class ShadowDetector:
         world = self._device.world
         gc.collect()
         world.memory.empty_cache()
-        self._settle()
+        world.memory.limit = None
+        self._device.forget()
 
     def judge(self, run: Callable[[], None]) -> list[Observation]:
         self._settle()

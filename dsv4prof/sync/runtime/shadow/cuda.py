@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import torch
 
-from dsv4prof.errors import UsageError
+from dsv4prof.model.syncs import Kind
 from dsv4prof.sync.runtime.reasons import named
 from dsv4prof.sync.runtime.shadow.generators import Generators
+from dsv4prof.sync.runtime.shadow.graphs import ShadowGraph
 from dsv4prof.sync.runtime.shadow.patches import Patches
-from dsv4prof.sync.runtime.shadow.streams import StreamContext, Streams, makes
+from dsv4prof.sync.runtime.shadow.streams import ShadowEvent, ShadowStream, StreamContext, Streams, makes, or_host
 from dsv4prof.sync.runtime.shadow.world import World
 
 Vendor = Literal["cuda", "hip"]
@@ -51,15 +52,15 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     patches.put(cuda.device, "__exit__", lambda self, *_: _leave_device(self, world))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.put(cuda.nvtx, name, lambda *args, **options: 0)
-    for name in ("CUDAGraph",):
-        patches.put(cuda, name, _NoGraph)
-        patches.put(cuda.graphs, name, _NoGraph)
+    patches.put(cuda.CUDAGraph, "__new__", makes(lambda keep_graph=False: ShadowGraph(world)))
+    # The class keeps the first stream that it makes.
+    patches.put(cuda.graph, "default_capture_stream", None)
+    patches.put(torch._C, "_host_emptyCache", lambda: None)
     patches.put(torch._C, "_cuda_getCurrentRawStream", lambda index: streams.current().cuda_stream)
     patches.put(torch, "Generator", generators.type())
-    patches.put(torch.accelerator, "synchronize", streams.synchronize)
-    patches.put(torch.accelerator, "is_available", lambda: True)
-    patches.put(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
-    patches.put(torch.accelerator, "device_count", lambda: devices)
+    patches.put(torch, "Event", or_host(torch.Event, streams.event, ShadowEvent))
+    patches.put(torch, "Stream", or_host(torch.Stream, streams.stream, ShadowStream))
+    patches.put_all(torch.accelerator, _accelerator(world, streams, properties, devices))
     patches.put(torch.version, "hip", _HIP_VERSION if vendor == "hip" else None)
     patches.put(torch.version, "cuda", None if vendor == "hip" else torch.version.cuda or _CUDA_VERSION)
     if torch.backends.cuda is not None:
@@ -91,16 +92,30 @@ def _asked(world: World, properties: SimpleNamespace, devices: int) -> dict[str,
         "can_device_access_peer": lambda device, peer: True,
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_tf32_supported": lambda: True,
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": lambda: world.here.graph is not None,
         "ipc_collect": lambda: None,
         "_sleep": lambda cycles: world.timeline.launch(world.here.stream),
         "current_blas_handle": lambda: 1,
         "utilization": lambda device=None: 0,
         "set_sync_debug_mode": lambda mode: None,
         "get_sync_debug_mode": lambda: 0,
-        "graph": _no_graphs,
-        "make_graphed_callables": _no_graphs,
         "graph_pool_handle": lambda: (0, 1),
+    }
+
+
+def _accelerator(world: World, streams: Streams, properties: SimpleNamespace, devices: int) -> dict[str, Any]:
+    asked, memory = _asked(world, properties, devices), _memory(world, properties)
+    shared = ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+    return {
+        **{name: memory[name] for name in (*shared, "memory_stats", "reset_peak_memory_stats")},
+        "synchronize": streams.synchronize,
+        "current_stream": streams.current,
+        "set_stream": streams.set_current,
+        "is_available": lambda: True,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "device_count": lambda: devices,
+        "current_device_index": asked["current_device"],
+        "set_device_index": asked["set_device"],
     }
 
 
@@ -124,6 +139,16 @@ def _memory(world: World, properties: SimpleNamespace) -> dict[str, Any]:
             text = "cached blocks are given back to the driver, which waits for the device"
             world.noted(named("empty-cache", text), "torch.cuda.empty_cache", ())
 
+    def limited(fraction: float, device: Any = None) -> None:
+        memory.limit = int(fraction * total) if fraction < 1 else None
+
+    def retried() -> None:
+        if memory.empty_cache():
+            text = "memory is short: cached blocks are given back to the driver, which waits for the device"
+            world.noted(named("allocator-growth", text, kind=Kind.SILENT), "aten::empty", (), inside=True)
+
+    memory.retried = retried
+
     def stats(device: Any = None) -> dict[str, int]:
         now = {"allocated_bytes.all": memory.allocated, "reserved_bytes.all": memory.reserved}
         peaks = {"allocated_bytes.all": memory.peak, "reserved_bytes.all": memory.peak_reserved}
@@ -146,7 +171,7 @@ def _memory(world: World, properties: SimpleNamespace) -> dict[str, Any]:
         "reset_peak_memory_stats": reset,
         "reset_max_memory_allocated": reset,
         "reset_accumulated_memory_stats": reset,
-        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "set_per_process_memory_fraction": limited,
     }
 
 
@@ -186,20 +211,6 @@ def _tensor_type(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
         return torch.empty(args, dtype=dtype, device="cuda")
 
     return make
-
-
-def _no_graphs(*args: Any, **options: Any) -> Any:
-    raise UsageError(
-        "a shadow device captures no graphs, for nothing would run in them",
-        hint="run the code without graphs (for the engine: --no-graphs)",
-    )
-
-
-class _NoGraph:
-    """In place of torch.cuda.CUDAGraph, which programs name in annotations: a type that cannot be made."""
-
-    def __new__(cls, *args: Any, **options: Any) -> Any:
-        return _no_graphs()
 
 
 def _enter_device(context: Any, world: World) -> None:

@@ -52,6 +52,14 @@ class ShadowDevice:
         assert self._world is not None, "the shadow device is not entered"
         return self._world
 
+    def forget(self) -> None:
+        """This thread is on the default stream again, outside of any capture, and the device has nothing to do."""
+        world = self.world
+        world.here.stream, world.here.graph, world.here.device = 0, None, 0
+        torch.cuda.set_stream(torch.cuda.default_stream())
+        world.timeline.wait_device()
+        world.pending.waited()
+
     def __enter__(self) -> ShadowDevice:
         with ExitStack() as stack:
             guarded = stack.enter_context(cuda_device_guard(_current_index))
@@ -68,6 +76,7 @@ class ShadowDevice:
             raw.install(patches, world)
             moving.install(patches)
             stack.enter_context(_visible_lifts())
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
             functions = replacements(world)
             world.mode = OperatorMode(world)
             follow_threads(patches, lambda: _entered(world, functions))

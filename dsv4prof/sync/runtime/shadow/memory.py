@@ -23,6 +23,9 @@ class Memory:
         self._pinned: set[int] = set()
         self._known: dict[int, weakref.finalize[Any, Any]] = {}
         self._cached: list[int] = []
+        # Beyond the limit, bytes, an allocation first gives back what is cached: `retried` hears of that.
+        self.limit: int | None = None
+        self.retried: Callable[[], None] = lambda: None
         self.allocated = self.peak = self.cached_bytes = self.peak_reserved = 0
         # A finalizer may run inside any of these methods, on the same thread.
         self._lock = threading.RLock()
@@ -73,6 +76,8 @@ class Memory:
 
     def _allocate(self, nbytes: int) -> None:
         size = -(-nbytes // _GRAIN) * _GRAIN
+        if self.limit is not None and self.reserved + size > self.limit and not self._fits(size):
+            self.retried()
         self.allocated += size
         self.peak = max(self.peak, self.allocated)
         if size > _SMALL_BYTES:
@@ -85,6 +90,9 @@ class Memory:
                 else:
                     self.cached_bytes -= left
         self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def _fits(self, size: int) -> bool:
+        return size <= _SMALL_BYTES or (bool(self._cached) and self._cached[-1] >= size)
 
     def _gone(self, key: int, start: int, nbytes: int, on_device: bool) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ def run(func: _Operator, types: Any, args: Any, kwargs: dict[str, Any], world: W
     world.begins(call)
     with world.unseen():
         result = _computed(func, args, kwargs, shadows, to_device, world)
+    if world.here.graph is not None:
+        again = partial(_computed, func, args, kwargs, shadows, to_device, world)
+        world.here.graph.add(call, again, result)
     if not shape.is_view and not special.launches_nothing(shape.name):
         world.launched(call, result)
     world.ran(call, result)

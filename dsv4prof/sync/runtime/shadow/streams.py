@@ -99,6 +99,9 @@ class ShadowStream:
         world.noted(named("stream-synchronize", text, kind=kind), "torch.cuda.Stream.synchronize", ())
         world.waited_for_stream(self.cuda_stream)
 
+    def is_capturing(self) -> bool:
+        return self._streams.world.here.graph is not None
+
     def query(self) -> bool:
         world = self._streams.world
         return world.timeline.query(world.timeline.record(self.cuda_stream))
@@ -201,6 +204,27 @@ class ShadowEvent:
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {self.cuda_event:#x}>"
+
+
+class _OrHost(type):
+    """A class of torch that gives ours for a device and torch's own for the CPU."""
+
+    host: type
+    factory: Callable[..., Any]
+    ours: type
+
+    def __call__(cls, device: Any = None, **options: Any) -> Any:
+        if device is not None and not isinstance(device, int) and torch.device(device).type != "cuda":
+            return cls.host(device, **options)
+        return cls.factory(**options)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return issubclass(type(instance), (cls.host, cls.ours))
+
+
+def or_host(host: type, factory: Callable[..., Any], ours: type) -> type:
+    """What takes the place of `torch.Event` or `torch.Stream`."""
+    return _OrHost(host.__name__, (), {"host": host, "factory": staticmethod(factory), "ours": ours})
 
 
 def makes(factory: Callable[..., Any]) -> Any:

@@ -135,6 +135,12 @@ class ShadowTensor(torch.Tensor):
     def record_stream(self, stream: Any) -> None:
         current.recorded(self, stream)
 
+    def __copy__(self) -> Any:
+        copied = self.detach()
+        if isinstance(self, torch.nn.Parameter):
+            return torch.nn.Parameter(copied, requires_grad=self.requires_grad)
+        return copied.requires_grad_(self.requires_grad)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
             return memo[id(self)]

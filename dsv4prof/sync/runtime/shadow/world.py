@@ -41,6 +41,7 @@ class _Thread(threading.local):
     function = ""
     indexed_by_device = False
     unseen = 0
+    graph: Any = None
     tensors: Sequence[Any] = ()
 
 
@@ -108,9 +109,9 @@ class World:
         if self.listener is not None and not self.here.unseen:
             self.listener.op(call, result)
 
-    def noted(self, reason: Reason, op: str, tensors: Sequence[Any]) -> None:
-        """A wait that no operator shows."""
-        if not self.here.unseen and self._told(reason, op, tensors):
+    def noted(self, reason: Reason, op: str, tensors: Sequence[Any], *, inside: bool = False) -> None:
+        """A wait that no operator shows. inside: it happens within one that the program called."""
+        if self.here.unseen <= inside and self._told(reason, op, tensors):
             self.waited_for_stream(self.here.stream)
 
     def host_reads(self, tensor: Any) -> None:
@@ -141,6 +142,8 @@ class World:
         here = self.here
         reason = refined(reason, here.function, device_index=here.indexed_by_device)
         here.tensors = tensors
+        if here.graph is not None and reason.kind.waits:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {op}: {reason.text}")
         on_stream = reason.direction in ("d2h", "h2d")
         if reason.kind.waits and on_stream and self.timeline.is_idle(here.stream):
             text = f"{reason.text}; the stream had nothing to do, so this costs a call only"
