@@ -85,8 +85,9 @@ def diagnose(log: StepLog, messages: Sequence[Message] = ()) -> Hang:
     seconds = _seconds(log, last, beats, messages)
     stalls = tuple(_stalls(log))
     bad = [bad for step in log.steps for bad in check_step(step)]
-    at_last = tuple(each for each in bad if each.line == last.line)
-    earlier = tuple(each for each in bad if each.line != last.line)
+    ends = {step.rank: step.line for step in log.steps}
+    at_last = tuple(each for each in bad if each.line in ends.values())
+    earlier = tuple(each for each in bad if each.line not in ends.values())
     causes = tuple(each for each in messages if each.role == "cause")
     consequences = tuple(each for each in messages if is_timeout(each) or each.role == "consequence")
     problem = _no_hang(log, last, beats, seconds, consequences, causes)
@@ -95,7 +96,9 @@ def diagnose(log: StepLog, messages: Sequence[Message] = ()) -> Hang:
             False, problem, bad=at_last, earlier_bad=earlier, causes=causes, consequences=consequences, stalls=stalls
         )
     teller = next((each for each in reversed(beats) if each.kernel), beats[-1] if beats else None)
-    previous = next((each for each in reversed(log.steps[:-1]) if each.rank == last.rank), None)
+    previous = next(
+        (each for each in reversed(log.steps[:-1]) if each.rank == last.rank and _is_other(each, last)), None
+    )
     kernel = teller.kernel if teller is not None else ""
     return Hang(
         True,
@@ -113,7 +116,7 @@ def diagnose(log: StepLog, messages: Sequence[Message] = ()) -> Hang:
         earlier_bad=earlier,
         consequences=consequences,
         causes=causes,
-        ranks=rank_words(messages),
+        ranks=(*_behind(log), *rank_words(messages)),
         stalls=stalls,
     )
 
@@ -143,6 +146,22 @@ def rank_words(messages: Sequence[Message]) -> tuple[str, ...]:
         behind = sorted(rank for rank, number in enqueued.items() if number == least)
         words.append(f"{_ranks(behind)} launched fewest collectives ({least}): look there first")
     return tuple(words)
+
+
+def _behind(log: StepLog) -> tuple[str, ...]:
+    """In a log of several ranks, those that never began the last step."""
+    last = {step.rank: step.index for step in log.steps if step.rank is not None and step.index is not None}
+    most = max(last.values(), default=0)
+    return tuple(
+        f"rank {rank} never began step {most}: its last one was {index}, look there first"
+        for rank, index in sorted(last.items())
+        if index < most
+    )
+
+
+def _is_other(step: Step, last: Step) -> bool:
+    """Whether it is another step and says what was in it: some logs write a line at the beginning and one at the end."""
+    return (step.index is None or step.index != last.index) and (step.running is not None or last.running is None)
 
 
 def _ranks(numbers: Sequence[int]) -> str:

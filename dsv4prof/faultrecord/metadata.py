@@ -18,7 +18,7 @@ from dsv4prof.faultrecord.steplog import Step
 
 _LENGTH = re.compile(
     r"(?:^|[_.])(?:ctx|context|seq|kv|prompt|query|q|k|extend|prefix|cache|decode|token|block|draft|accept|topk|new)?_?"
-    r"(?:len|lens|length|lengths|seqlen|seqlens|counts?|num_tokens|sizes?)(?:$|[_.])|seq_?lens?|ctx_?lens?|context_?len",
+    r"(?:len|lens|length|lengths|seqlen|seqlens|counts?|num_tokens|sizes?)(?:$|[_.])|seq_?lens?|ctx_?lens?|context_?len|num_\w*tokens",
     re.IGNORECASE,
 )
 _OFFSETS = re.compile(

@@ -128,6 +128,9 @@ def _is_beat(item: Mapping[str, Any]) -> bool:
 
 def _beat(item: Mapping[str, Any], line: int) -> Heartbeat:
     last, kernel = _number(_field(item, LAST_STEP)), _field(item, KERNEL)
+    if isinstance(kernel, Mapping):
+        item = {**item, **{f"kernel_{key}": value for key, value in kernel.items()}, **kernel}
+        kernel = kernel.get("name", kernel.get("kernel"))
     util = _number(_field(item, UTIL))
     return Heartbeat(
         time_s=_seconds(item, TIME),
@@ -196,7 +199,7 @@ def _whole(value: object) -> bool:
 
 
 def _field(item: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """The first of these fields that the object has, at its top or one level below."""
+    """The first of these fields that the object has, at its top or one level below it."""
     below = [each for each in item.values() if isinstance(each, Mapping)]
     return next((part[name] for part in (item, *below) for name in names if part.get(name) is not None), None)
 

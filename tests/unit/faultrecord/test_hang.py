@@ -164,6 +164,43 @@ def test_a_hang_in_a_collective_looks_at_the_other_rank() -> None:
     assert len(hang.consequences) == 2
 
 
+def test_a_rank_that_never_began_the_step_is_looked_at_first() -> None:
+    rows = [
+        {"rank": rank, "step": step, "t": step * 0.05, "running": 2, "padded_bs": 2, "seq_lens": [5, 6]}
+        for step in range(5)
+        for rank in range(2)
+        if (rank, step) != (1, 4)
+    ]
+    hang = judge(rows, "t=65.0 ERROR shm_broadcast: no message in 60 s\n")
+    assert hang.hung
+    assert hang.ranks[0].startswith("rank 1 never began step 4")
+    assert "did not arrive" in hang.suspicion
+
+
+def test_lines_at_the_beginning_and_at_the_end_of_a_step() -> None:
+    rows: list[dict[str, Any]] = []
+    for step in range(3):
+        rows.append({"event": "begin", "step": step, "t": step, "running": 4 - (step == 2), "padded_bs": 4})
+        rows.append({"event": "end", "step": step, "t": step + 0.5})
+    assert not judge(rows, QUEUE).hung
+    hang = judge(rows[:-1], QUEUE)
+    assert hang.hung
+    assert hang.changed[0] == "one request left (4 to 3 running)"
+
+
+def test_a_kernel_told_as_an_object() -> None:
+    beat = {"type": "heartbeat", "t": 60.1, "last_step": 2, "running_kernel": {"name": "moe_sort", "age_s": 60}}
+    hang = judge([*DRAIN[:-1], beat])
+    assert (hang.kernel, hang.kernel_s) == ("moe_sort", 60.0)
+
+
+def test_without_a_heartbeat_the_other_log_tells_how_long() -> None:
+    hang = judge(DRAIN[:-1], QUEUE)
+    assert hang.hung
+    assert hang.kernel == ""
+    assert hang.seconds == pytest.approx(64.9)
+
+
 GOING = [{"step": n, "t": n * 0.05, "running": 4, "padded_bs": 4, "ctx_lens": [n + 1] * 4} for n in range(20)]
 
 
