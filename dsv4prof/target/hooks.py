@@ -77,7 +77,7 @@ class ProfilingHooks:
         named = self._nothing
         if self.annotate:
             named = _range(format_annotation("step", str(index), kind=kind, requests=requests, rows=rows))
-        return _within(scopes.step(index, kind=kind), named) if scopes.watched() else named
+        return self._within(scopes.step(index, kind=kind), named) if scopes.watched() else named
 
     def phase(
         self, phase: PhaseName, *, requests: int, rows: int, captured: bool, reason: str
@@ -92,7 +92,7 @@ class ProfilingHooks:
             graph = "captured" if captured else "eager"
             named = _range(format_annotation("phase", phase.value, requests=requests, rows=rows, graph=graph))
         if scopes.watched():
-            named = _within(scopes.region(phase.value), named)
+            named = self._within(scopes.region(phase.value), named)
         return _ended(followed, named) if followed is not None else named
 
     def span(self, name: str) -> AbstractContextManager[object]:
@@ -101,7 +101,12 @@ class ProfilingHooks:
             named = self.spans.span(name)
         elif self.annotate:
             named = _range(format_annotation("span", name))
-        return _within(scopes.region(name), named) if scopes.watched() else named
+        return self._within(scopes.region(name), named) if scopes.watched() else named
+
+    def _within(
+        self, scope: AbstractContextManager[object], named: AbstractContextManager[object]
+    ) -> AbstractContextManager[object]:
+        return scope if named is self._nothing else _both(scope, named)
 
     def accepted(self, *, requests: int, tokens: int) -> None:
         if self.annotate:
@@ -121,7 +126,7 @@ class ProfilingHooks:
 
 
 @contextmanager
-def _within(scope: AbstractContextManager[object], named: AbstractContextManager[object]) -> Iterator[None]:
+def _both(scope: AbstractContextManager[object], named: AbstractContextManager[object]) -> Iterator[None]:
     with scope, named:
         yield
 

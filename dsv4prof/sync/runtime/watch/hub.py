@@ -59,6 +59,7 @@ class Hub:
         self._threads: list[ThreadCalls] = []
         self._watchers: tuple[Watcher, ...] = ()
         self._layers: dict[Layer, tuple[Hooked, int]] = {}
+        self._into: list[Any] = []
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -95,6 +96,7 @@ class Hub:
         if not users:
             layer.start()
         self._layers[layer.name] = (known, users + 1)
+        self._into = self._entered_by_regions()
 
     def _switch_off(self, name: Layer) -> None:
         layer, users = self._layers[name]
@@ -102,7 +104,12 @@ class Hub:
             self._layers[name] = (layer, users - 1)
             return
         del self._layers[name]
+        self._into = self._entered_by_regions()
         layer.stop()
+
+    def _entered_by_regions(self) -> list[Any]:
+        found = (getattr(layer, "region", None) for layer, _ in self._layers.values())
+        return [into for into in found if into is not None]
 
     # What layers say
 
@@ -165,15 +172,20 @@ class Hub:
     def scope_entered(self, scope: Scope) -> object:
         if scope.kind == "allowance":
             return None
-        self._settle(self._mine().drain())
+        mine = self._mine()
+        if mine.pending:
+            self._settle(mine.drain())
         for watcher in self._watchers:
             watcher.scope_begun(scope)
+        if scope.unit is scope:
+            # Once a step is often enough for what costs a microsecond.
+            for layer, _ in list(self._layers.values()):
+                layer.rearm()
+        if not self._into:
+            return None
         opened = ExitStack()
-        for layer, _ in list(self._layers.values()):
-            layer.rearm()
-            into = getattr(layer, "region", None)
-            if into is not None:
-                opened.enter_context(into(scope))
+        for into in self._into:
+            opened.enter_context(into(scope))
         return opened
 
     def scope_left(self, scope: Scope, opened: object, error: BaseException | None) -> None:
@@ -181,7 +193,9 @@ class Hub:
             return
         if isinstance(opened, ExitStack):
             opened.close()
-        self._settle(self._mine().drain())
+        mine = self._mine()
+        if mine.pending:
+            self._settle(mine.drain())
         for watcher in self._watchers:
             watcher.scope_ended(scope)
             if scope.unit is scope:

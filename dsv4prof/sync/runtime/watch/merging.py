@@ -132,6 +132,10 @@ class ThreadCalls:
         self._calls: deque[Call] = deque()
         self._open: list[Call] = []
 
+    @property
+    def pending(self) -> bool:
+        return bool(self._calls)
+
     def find(self, observation: Observation, place: Place) -> Call | None:
         """The call that this is about; None: one that nobody has spoken of."""
         if self._open:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -108,7 +108,7 @@ def watched() -> bool:
     return bool(_listeners)
 
 
-_Entry = tuple[Scope, Token["Scope | None"], list[tuple[ScopeListener, object]]]
+_Entry = tuple[Scope, list[tuple[ScopeListener, object]]]
 
 
 class Entering:
@@ -123,8 +123,8 @@ class Entering:
             self._entries.append(None)
             return None
         scope = self._make(_current.get())
-        token = _current.set(scope)
-        self._entries.append((scope, token, [(each, each.scope_entered(scope)) for each in _listeners]))
+        _current.set(scope)
+        self._entries.append((scope, [(each, each.scope_entered(scope)) for each in _listeners]))
         return scope
 
     def __exit__(
@@ -133,16 +133,13 @@ class Entering:
         entry = self._entries.pop()
         if entry is None:
             return
-        scope, token, opened = entry
+        scope, opened = entry
         try:
             for listener, value in reversed(opened):
                 listener.scope_left(scope, value, error)
         finally:
-            try:
-                _current.reset(token)
-            except ValueError:
-                # Left in another context than it was entered in (a generator that somebody else closes).
-                _current.set(scope.parent)
+            # Not a token's reset: a generator that somebody else closes leaves in another context than it entered in.
+            _current.set(scope.parent)
 
     def __call__(self, function: Function) -> Function:
         make = self._make
@@ -178,9 +175,17 @@ def region(
     max_syncs: most waits of one entry. d2h, h2d, explicit, alloc: a level for that direction in here. allowance: waits
     of every entry that are intended. Raises UsageError for an unknown level; a broken budget is raised by the watch.
     """
+    if max_syncs is d2h is h2d is explicit is alloc is allowance is None:
+        return Entering(_plain(name))
     given = levels(d2h=d2h, h2d=h2d, explicit=explicit, alloc=alloc)
     own = None if given.says_nothing else given
     return Entering(lambda parent: Scope(name, parent, levels=own, max_syncs=max_syncs, allowance=allowance))
+
+
+@functools.lru_cache(maxsize=1024)
+def _plain(name: str) -> Callable[[Scope | None], Scope]:
+    """The same few names come in every step."""
+    return functools.partial(Scope, name)
 
 
 def allow_syncs(reason: str, *, times: int | None = 1, directions: tuple[Direction, ...] = ()) -> Entering:

@@ -126,6 +126,8 @@ class Tally:
 
     def scope_ended(self, scope: Scope) -> None:
         """Any scope is over; it may have a budget of its own."""
+        if scope.max_syncs is None and not self._used:
+            return
         with self._lock:
             for key in (scope.path, scope.name):
                 self._used.pop((id(scope), key), None)

@@ -42,7 +42,7 @@ class ShadowLayer:
 
     def _read_before(self, observation: Observation) -> bool:
         """Whether this thread has read the same tensor in this step or region."""
-        tensors = self._device.world.here.tensors if self._device is not None else ()
+        tensors: Any = self._device.world.here.tensors if self._device is not None else ()
         if len(tensors) != 1 or getattr(tensors[0], "inner", None) is None:
             return False
         scope = scopes.current()

@@ -158,16 +158,16 @@ def test_a_torch_without_a_sync_mode_is_told_so(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-@pytest.mark.parametrize("missing", ["gather_traceback", "symbolize_tracebacks"])
-def test_stacks_without_torchs_collector(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_it = stacks.here().frames
-    monkeypatch.delattr(torch._C._profiler, missing)
-    stacks._gatherer.cache_clear()
-    try:
-        without = stacks.here().frames
-    finally:
-        monkeypatch.undo()
-        stacks._gatherer.cache_clear()
-    assert [frame.file for frame in without] == [frame.file for frame in with_it]
-    assert without[0].function == with_it[0].function
-    assert without[0].file == __file__
+def test_stacks_are_those_of_python_without_torch_and_this_package() -> None:
+    class Builder:
+        def build(self) -> stacks.Place:
+            return stacks.here()
+
+    place = Builder().build()
+    first, second = place.frames[:2]
+    assert first.function.endswith("Builder.build")
+    assert second.function == "test_stacks_are_those_of_python_without_torch_and_this_package"
+    lines = [line.strip() for line in open(__file__).read().splitlines()]
+    assert lines[first.line - 1] == "return stacks.here()"
+    assert lines[second.line - 1] == "place = Builder().build()"
+    assert not [frame for frame in place.frames if "/dsv4prof/" in frame.file or "/torch/" in frame.file]
