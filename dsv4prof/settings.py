@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsv4prof.recorder.plan import RecordPlan
 
 # Variables with the prefix that are no settings: the recorder's hand-over between processes, and debugging.
-INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG", "DSV4PROF_CORE", "DSV4PROF_WATCH"})
+INTERNAL_ENV = frozenset({"DSV4PROF_SESSION", "DSV4PROF_DEBUG", "DSV4PROF_CORE", "DSV4PROF_WATCH", "DSV4PROF_HAZARDS"})
 
 _MOST_RANKS = 65_536
 # A plan's own names for what the command line calls otherwise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from dsv4prof.cli import console
 from dsv4prof.cli.help import CONTEXT, Command, Group, add, examples
-from dsv4prof.cli.options import ENGINE_NAMES, ShowSettings, choose, engine_fields, takes
+from dsv4prof.cli.options import ENGINE_NAMES, FailOn, Format, ShowSettings, choose, engine_fields, takes
 from dsv4prof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,12 +103,21 @@ def command(
         list[str], typer.Argument(metavar="CMD", help="A program that starts Python, and its arguments")
     ],
     no_gpu: NoGpu = False,
+    output: Output = None,
+    format: Format = None,
+    fail_on: FailOn = None,
     show_settings: ShowSettings = False,
 ) -> int:
-    """Watch a command: `audit run --hazards`."""
+    """Watch a command: `audit run --hazards`, and keep its run for explain."""
     from dsv4prof.cli import audit_run
 
-    return audit_run.run(program, no_gpu=no_gpu, hazards=True, show_settings=show_settings)
+    if output is not None:
+        from dsv4prof.sync.runtime.hazards.watch import KEEP_ENV
+
+        os.environ[KEEP_ENV] = str(output.resolve())
+    return audit_run.run(
+        program, no_gpu=no_gpu, hazards=True, format=format, fail_on=fail_on, show_settings=show_settings
+    )
 
 
 def _spec(chosen: Settings, *, no_gpu: bool, steps: int | None) -> HazardSpec:

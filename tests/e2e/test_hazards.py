@@ -63,3 +63,37 @@ def test_help_names_the_ways_in():
     done = dsv4prof("--help")
     assert done.returncode == 0 and "explain" in done.stdout and "hazards -- CMD" in done.stdout
     assert "--faults" in dsv4prof("engine", "--help").stdout
+
+
+PROGRAM = """
+import torch
+
+def send(staging, target, rows):
+    staging.fill_(rows)
+    target.copy_(staging, non_blocking=True)
+
+def serve(copied):
+    staging = torch.zeros(64, dtype=torch.int64, pin_memory=True)
+    target = torch.empty(64, dtype=torch.int64, device="cuda")
+    for rows in range(3):
+        send(staging, target, rows)
+        copied.record()
+        copied.synchronize()
+
+serve(torch.cuda.Event())
+"""
+
+
+def test_a_program_of_others_is_watched_and_its_sync_explained(tmp_path):
+    (tmp_path / "serving.py").write_text(PROGRAM)
+    kept = tmp_path / "run.gz"
+    watched = dsv4prof("--no-gpu", "-o", str(kept), "--", sys.executable, "serving.py", cwd=tmp_path)
+    assert watched.returncode == 0 and kept.exists(), watched.stderr
+    line = PROGRAM.splitlines().index("        copied.synchronize()") + 1
+    explained = dsv4prof("explain", f"serving.py:{line}", "--ran", str(kept), "--format", "json", cwd=tmp_path)
+    report = json.loads(explained.stdout)
+    assert (report["answer"], report["safe_to_remove"]) == ("protects", False)
+    assert {finding["code"] for finding in report["findings"]} == {"DSV203"}
+    (tmp_path / "serving.py").write_text(PROGRAM.replace("        copied.synchronize()\n", ""))
+    unsafe = dsv4prof("--no-gpu", "--format", "json", "--", sys.executable, "serving.py", cwd=tmp_path)
+    assert "DSV203" in {finding["code"] for finding in json.loads(unsafe.stdout)["findings"]}

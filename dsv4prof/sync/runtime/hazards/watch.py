@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from dsv4prof.sync.runtime.hazards.log import Log, save
 from dsv4prof.sync.runtime.hazards.raw_copies import raw_copies_watched
 from dsv4prof.sync.runtime.hazards.tracker import HazardTracker
 
+KEEP_ENV = "DSV4PROF_HAZARDS"
+"""Names the file that a watched process leaves its run in."""
+
 
 class HazardWatch:
     """Between `start` and `stop`, hears what the program does with its device.
@@ -26,6 +31,7 @@ class HazardWatch:
 
     def __init__(self, *, gpu: bool = True, keep_log: bool = True) -> None:
         self._gpu = gpu
+        keep_log = keep_log or bool(os.environ.get(KEEP_ENV))
         self.tracker = HazardTracker(inner_of=_itself if gpu else _inner_of, keep_log=keep_log)
         self._open: ExitStack | None = None
 
@@ -56,6 +62,7 @@ class HazardWatch:
         if self._open is not None:
             opened, self._open = self._open, None
             opened.close()
+            self._keep()
 
     def __enter__(self) -> HazardWatch:
         self.start()
@@ -82,8 +89,25 @@ class HazardWatch:
         """What happened, to be judged again without some of its waits."""
         return self.tracker.log(command=command)
 
+    def _keep(self) -> None:
+        """Where `dsv4prof hazards -o FILE -- CMD` started this process, leave the run for `explain`."""
+        wanted = os.environ.get(KEEP_ENV)
+        if wanted:
+            try:
+                self.save(free_name(Path(wanted)), command=" ".join(sys.argv))
+            except OSError as error:
+                print(f"dsv4prof: the run was not kept: {error}", file=sys.stderr)
+
     def save(self, path: Path, *, command: str = "") -> None:
         save(self.log(command=command), path)
+
+
+def free_name(wanted: Path) -> Path:
+    """The name, or with this process's number before its endings where another process has taken it."""
+    if not wanted.exists():
+        return wanted
+    stem, dot, endings = wanted.name.partition(".")
+    return wanted.with_name(f"{stem}.{os.getpid()}{dot}{endings}")
 
 
 def _itself(tensor: Any) -> Any:
