@@ -160,7 +160,7 @@ def _behind(log: StepLog) -> tuple[str, ...]:
 
 
 def _is_other(step: Step, last: Step) -> bool:
-    """Whether it is another step and says what was in it: some logs write a line at the beginning and one at the end."""
+    """Whether it is another step and says what was in it: some logs write a line for the end of a step as well."""
     return (step.index is None or step.index != last.index) and (step.running is not None or last.running is None)
 
 

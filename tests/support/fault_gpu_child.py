@@ -36,21 +36,26 @@ def main(folder: Path, how: str) -> None:
     with FaultWatch(folder, timeout_s=3.0, grace_s=1.0, facts={"argv": ["python", "fault_gpu_child.py", how]}) as watch:
         table = torch.randn(1000, 64, device=device)
         good = torch.arange(8, device=device)
-        bad = torch.tensor([1, 2, 3, 4, 5, 6, 7, 1 << 34], device=device)
+        # Torch's kernels may compute with 32 bits: an index beyond them could wrap into the table again.
+        bad = torch.tensor([1, 2, 3, 4, 5, 6, 7, 5_000_000], device=device)
+        far = torch.tensor([1, 2, 3, 4, 5, 6, 7, 1 << 34], device=device)
         for step in range(20):
             with watch.step(step, kind="decode", requests=8, rows=8), watch.phase("draft"):
                 for _ in range(5):
                     table.index_select(0, good).mul_(2.0)
+                    # A kernel that is used for the first time behind one that never ends may wait for it to be loaded.
+                    table.add_(1.0)
                 if step == 0 and how == "graph":
                     graph, rows = captured(table, good)
                 if step == 19:
-                    go_wrong(how, table, bad)
+                    go_wrong(how, table, far if how == "triton" else bad)
                     if how == "graph":
                         rows.copy_(bad)
                         graph.replay()
                     for _ in range(5):
                         table.add_(1.0)
                 torch.cuda.synchronize()
+    print("the child ended well, which it was not to", file=sys.stderr)
 
 
 def captured(table, index):
