@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from dsv4prof.errors import Dsv4profError
-from dsv4prof.model.syncs import Layer, Observation
+from dsv4prof.model.syncs import Kind, Layer, Observation
 from dsv4prof.sync.runtime.watch import scopes, stacks
-from dsv4prof.sync.runtime.watch.merging import Call, ThreadCalls, expects
+from dsv4prof.sync.runtime.watch.merging import WAITED_NS, Call, ThreadCalls, expects
 from dsv4prof.sync.runtime.watch.scopes import Scope
 from dsv4prof.sync.runtime.watch.stacks import Place
 
@@ -55,8 +55,8 @@ class Hub:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._local = threading.local()
-        self._threads: list[ThreadCalls] = []
+        self._threads: dict[int, ThreadCalls] = {}
+        self._lent: list[tuple[Place, Scope | None, ThreadCalls]] = []
         self._watchers: tuple[Watcher, ...] = ()
         self._layers: dict[Layer, tuple[Hooked, int]] = {}
         self._into: list[Any] = []
@@ -115,16 +115,16 @@ class Hub:
 
     def note(self, observation: Observation, place: Place | None = None) -> Call:
         """A layer saw something. May raise SyncDisallowedError where the layer comes before the wait."""
-        where = stacks.here() if place is None else place
-        mine = self._mine()
+        where, scope, mine = self._whose(stacks.here() if place is None else place)
         call = mine.find(observation, where)
+        new = call is None
         if call is None:
             self._settle(mine.settled(where))
-            call = Call(where, scopes.current())
+            call = Call(where, scope)
             mine.begin(call)
         grown = call.add(observation)
         try:
-            if grown:
+            if grown or new:
                 for watcher in self._watchers:
                     watcher.call_grew(call, grown, before=observation.layer in _BEFORE)
         finally:
@@ -135,30 +135,48 @@ class Hub:
     def begin(self, observations: Sequence[Observation]) -> Call:
         """A layer is about to make a call that waits; everything until `end` is about it."""
         place = stacks.here()
-        mine = self._mine()
         call = self.note(observations[0], place)
         for more in observations[1:]:
             self.note(more, place)
-        mine.bracket(call)
-        call.brackets = time.monotonic_ns()
+        self._whose(place)[2].bracket(call)
+        call.began_ns = time.monotonic_ns()
         return call
 
     def end(self, call: Call) -> None:
-        self._mine().unbracket(call, time.monotonic_ns() - call.brackets)
+        span_ns = time.monotonic_ns() - call.began_ns
+        for mine in list(self._threads.values()):
+            if mine.unbracket(call, span_ns):
+                break
+        first = call.first
+        if first.kind is Kind.SUSPECT and first.direction == "alloc" and span_ns >= WAITED_NS:
+            grown = call.waited()
+            for watcher in self._watchers:
+                watcher.call_grew(call, grown, before=False)
+
+    @contextmanager
+    def lending(self) -> Iterator[None]:
+        """What threads without any Python do meanwhile, autograd's, they do for this line of this thread."""
+        self._lent.append((stacks.here(), scopes.current(), self._mine()))
+        try:
+            yield
+        finally:
+            self._lent.pop()
+
+    def _whose(self, place: Place) -> tuple[Place, Scope | None, ThreadCalls]:
+        """The place, the scope and the calls that something seen at `place` belongs to."""
+        if place.code is None and not place.frames and self._lent:
+            return self._lent[-1]
+        return place, scopes.current(), self._mine()
 
     def _mine(self) -> ThreadCalls:
-        mine: ThreadCalls | None = getattr(self._local, "calls", None)
-        if mine is None:
-            mine = self._local.calls = ThreadCalls()
-            with self._lock:
-                self._threads.append(mine)
-        return mine
+        # By its number, not a thread-local: a thread of C++ has a new one of those at every callback.
+        number = threading.get_ident()
+        mine = self._threads.get(number)
+        return mine if mine is not None else self._threads.setdefault(number, ThreadCalls())
 
     def settle_all(self) -> None:
         """Nothing more will be said of any call so far."""
-        with self._lock:
-            threads = list(self._threads)
-        for each in threads:
+        for each in list(self._threads.values()):
             self._settle(each.drain())
 
     def _settle(self, calls: Sequence[Call]) -> None:

@@ -19,6 +19,7 @@ from dsv4prof.sync.runtime.watch.merging import Call
 from dsv4prof.sync.runtime.watch.scopes import Scope, region
 
 _BUSY_MS = 20.0
+_LEAST_NS = 10_000_000
 _CYCLES = 10_000_000
 
 
@@ -66,7 +67,7 @@ class GpuDetector:
         from dsv4prof.sync.runtime.watch.layers.callbacks import CallbacksLayer
 
         # One thread judges, so no lock of the allocator can be waited for by another.
-        return CallbacksLayer(self._hub, vendor=vendor, allocations=True)
+        return CallbacksLayer(self._hub, vendor=vendor, allocations=True, least_ns=_LEAST_NS)
 
     def names(self) -> Sequence[str]:
         return self._layers

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from dsv4prof.model.syncs import Direction, Kind, Layer, Observation, SyncEvent
 from dsv4prof.sync import catalogue
 from dsv4prof.sync.runtime.watch.expressions import FORMS, expression_at
@@ -22,6 +24,8 @@ from dsv4prof.sync.runtime.watch.stacks import Place
 _EXACT: tuple[Layer, ...] = ("shadow", "dispatch", "copies", "explicit", "callbacks", "gpu_trace", "warn")
 _ORDER: tuple[Layer, ...] = ("shadow", "explicit", "copies", "dispatch", "gpu_trace", "callbacks", "warn")
 _MOST_OPEN = 64
+WAITED_NS = 50_000
+"""A call that only may wait did, if it took as long."""
 # A wait for a stream inside torch, of which nothing more is known, brings something to the host.
 _UNCLEAR = "DSV103"
 _DIRECTIONS: dict[str, Direction] = {"DSV108": "h2d"}
@@ -31,7 +35,7 @@ class Call:
     """A call while layers still speak of it."""
 
     __slots__ = (
-        "allowed_by", "brackets", "counted", "counts", "level", "observations", "place", "region", "scope", "span_ns",
+        "allowed_by", "began_ns", "counted", "counts", "level", "observations", "place", "region", "scope", "span_ns",
         "start_ns", "step", "warm",
     )  # fmt: skip
 
@@ -43,7 +47,7 @@ class Call:
         self.allowed_by = ""
         self.observations: list[Observation] = []
         self.counts: dict[Layer, int] = {}
-        self.brackets = 0
+        self.began_ns = 0
         # Waits that count against bounds: not in warm-up, not allowed.
         self.counted = 0
         self.warm = False
@@ -58,8 +62,8 @@ class Call:
     def kind(self) -> Kind:
         """What the most exact layer says; a doubtful call that a layer saw waiting did wait."""
         kinds = [each.kind for each in self._sorted()]
-        if kinds[0] is Kind.SUSPECT and any(kind.waits for kind in kinds):
-            return Kind.SILENT
+        if kinds[0] is Kind.SUSPECT:
+            return Kind.SILENT if any(map(_waited, self.observations)) else Kind.SUSPECT
         return next((kind for kind in kinds if kind is Kind.REDUNDANT), kinds[0])
 
     @property
@@ -68,10 +72,22 @@ class Call:
 
     def add(self, observation: Observation) -> int:
         """Take an observation in; how many more waits that makes."""
-        before = self.times
+        before = self._waits()
         self.observations.append(observation)
         self.counts[observation.layer] = self.counts.get(observation.layer, 0) + observation.times
-        return self.times - before
+        return self._waits() - before
+
+    def waited(self) -> int:
+        """It took so long that it did wait; how many more waits that makes."""
+        before = self._waits()
+        self.observations = [
+            msgspec.structs.replace(each, kind=Kind.SILENT) if each.kind is Kind.SUSPECT else each
+            for each in self.observations
+        ]
+        return self._waits() - before
+
+    def _waits(self) -> int:
+        return self.times if self.observations and self.kind.waits else 0
 
     def _sorted(self) -> list[Observation]:
         return sorted(self.observations, key=lambda each: _EXACT.index(each.layer))
@@ -179,9 +195,18 @@ class ThreadCalls:
     def bracket(self, call: Call) -> None:
         self._open.append(call)
 
-    def unbracket(self, call: Call, span_ns: int) -> None:
+    def unbracket(self, call: Call, span_ns: int) -> bool:
+        """Whether it was open here."""
+        if call not in self._open:
+            return False
         self._open.remove(call)
         call.span_ns = span_ns if call.span_ns is None else max(call.span_ns, span_ns)
+        return True
+
+
+def _waited(seen: Observation) -> bool:
+    """Whether the driver was seen to wait, and not just to be asked."""
+    return seen.layer == "callbacks" and seen.kind.waits and (seen.blocked_ns or 0) >= WAITED_NS
 
 
 def _lacks(call: Call, layer: Layer) -> bool:

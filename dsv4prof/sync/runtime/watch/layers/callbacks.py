@@ -27,7 +27,9 @@ _FORMS = {"device": "cuda-synchronize", "event": "event-synchronize", "stream": 
 
 
 class CallbacksLayer:
-    """See `hub.Hooked`. `driver` is chosen by vendor; `allocations` also hears calls that may hold locks."""
+    """See `hub.Hooked`. `driver` is chosen by vendor; `allocations` also hears calls that may hold locks. What takes
+    less than `least_ns` has not waited: for whoever knows that the device is busy for longer.
+    """
 
     name: Layer = "callbacks"
 
@@ -39,10 +41,11 @@ class CallbacksLayer:
         listener: Any = None,
         driver: Driver | None = None,
         allocations: bool = False,
+        least_ns: int = 0,
     ) -> None:
         self._hub, self._vendor, self._listener = hub, vendor, listener
         self._driver = driver
-        self._allocations = allocations
+        self._allocations, self._least_ns = allocations, least_ns
         self._local = threading.local()
 
     def start(self) -> None:
@@ -94,7 +97,7 @@ class CallbacksLayer:
             direction, form = ("d2h" if what == "stream" else "explicit"), _FORMS[what]
         elif name in BLOCKING_COPY:
             direction = _direction(name, parameters)
-        elif took < _LONG_NS:
+        elif took < max(_LONG_NS, self._least_ns):
             return None
         elif name in ASYNC_COPY:
             kind, direction = Kind.SILENT, _direction(name, parameters)
@@ -103,6 +106,8 @@ class CallbacksLayer:
             kind, direction, reason = Kind.SILENT, "alloc", f"{name} waits for the device"
         else:
             kind, direction, reason = Kind.SUSPECT, "alloc", f"{name} stalled the host"
+        if took < self._least_ns:
+            kind, reason = Kind.SUSPECT, f"{name} had nothing to wait for"
         wait: Direction = direction  # type: ignore[assignment]
         return Observation(
             layer=self.name, kind=kind, direction=wait, op=name, reason=reason, form=form,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dsv4prof.model.syncs import Layer, Observation
@@ -29,6 +29,7 @@ class DispatchLayer:
         self._hub, self._listener = hub, listener
         self._mode_type: Any = None
         self._local = threading.local()
+        self._lifts: tuple[Callable[[bool], None], bool] | None = None
 
     def start(self) -> None:
         try:
@@ -36,9 +37,24 @@ class DispatchLayer:
         except ImportError:
             raise LayerMissingError("this torch has no dispatch modes", hint="leave out the layer dispatch") from None
         self._mode_type = _watching(TorchDispatchMode, self)
+        self._show_uploads()
 
     def stop(self) -> None:
         self._mode_type = None
+        if self._lifts is not None:
+            self._lifts[0](self._lifts[1])
+            self._lifts = None
+
+    def _show_uploads(self) -> None:
+        """Have `torch.tensor(values, device=...)` dispatch its upload, where this torch can be told to."""
+        import torch
+
+        switch = getattr(torch._C, "_set_only_lift_cpu_tensors", None)
+        asked = getattr(torch._C, "_only_lift_cpu_tensors", None)
+        if switch is None or asked is None:
+            return
+        self._lifts = (switch, bool(asked()))
+        switch(True)
 
     def rearm(self) -> None:
         return None
@@ -76,7 +92,9 @@ class DispatchLayer:
         if not waits:
             return func(*call.args, **call.kwargs)
         first = waits[0]
-        if first.direction == "d2h" and self._local.reads.again(call):
+        # A thread of autograd takes the mode of its caller over, and nothing else.
+        reads: Reads | None = getattr(self._local, "reads", None)
+        if first.direction == "d2h" and reads is not None and reads.again(call):
             first = redundant(first)
         begun = self._hub.begin([first, *waits[1:]])
         try:

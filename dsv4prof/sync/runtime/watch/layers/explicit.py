@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from dsv4prof.model.syncs import Direction, Kind, Layer, Observation
 from dsv4prof.sync.runtime.watch.hub import Hub
 from dsv4prof.sync.runtime.watch.layers.patching import Patches
@@ -33,16 +35,18 @@ class ExplicitLayer:
         for owner, name, form in (
             (torch.cuda, "synchronize", "cuda-synchronize"),
             (getattr(torch, "accelerator", None), "synchronize", "cuda-synchronize"),
-            (torch.cuda.Stream, "synchronize", "stream-synchronize"),
-            (torch.cuda.Event, "synchronize", "event-synchronize"),
         ):
             self._patches.wrap(owner, name, wait(form, _named(owner, name)))
+        for owner, form in ((torch.cuda.Stream, "stream-synchronize"), (torch.cuda.Event, "event-synchronize")):
+            self._patches.wrap(owner, "synchronize", wait(form, _named(owner, "synchronize"), done=_is_done))
         self._wrap_plain_events(torch)
         free = functools.partial(self._waiting, "alloc")
         for owner in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
             self._patches.wrap(owner, "empty_cache", free("empty-cache", "torch.cuda.empty_cache"))
         self._patches.wrap(torch.Tensor, "pin_memory", self._pinning)
         self._wrap_collectives(torch)
+        for owner in (torch.autograd.graph, torch.autograd):
+            self._patches.wrap(owner, "_engine_run_backward", self._lending)
 
     def stop(self) -> None:
         self._patches.undo()
@@ -58,7 +62,9 @@ class ExplicitLayer:
         if not isinstance(original, type):
             return
         plain: Any = original
-        waiting = self._waiting("explicit", "event-synchronize", "torch.Event.synchronize")(plain.synchronize)
+        waiting = self._waiting("explicit", "event-synchronize", "torch.Event.synchronize", done=_is_done)(
+            plain.synchronize
+        )
 
         class Either(type(original)):  # type: ignore[misc]
             def __instancecheck__(cls, instance: Any) -> bool:
@@ -75,12 +81,23 @@ class ExplicitLayer:
             self._patches.wrap(owner, "barrier", barrier)
 
     def _waiting(
-        self, direction: Direction, form: str, op: str, *, when: Callable[..., bool] | None = None
+        self,
+        direction: Direction,
+        form: str,
+        op: str,
+        *,
+        when: Callable[..., bool] | None = None,
+        done: Callable[[Any], bool] | None = None,
     ) -> Callable[[Any], Any]:
-        """What wraps a function that waits, at least where `when` says so of its arguments."""
+        """What wraps a function that waits, at least where `when` says so of its arguments. `done` says whether there
+        is nothing left to wait for, this time.
+        """
         code = "DSV111" if direction == "alloc" else "DSV106"
         seen = Observation(
             layer="explicit", kind=_kind(form), direction=direction, op=op, reason=_REASONS[form], form=form, code=code
+        )
+        idle = msgspec.structs.replace(
+            seen, kind=Kind.SUSPECT, reason=f"{seen.reason}; this time that was done, so it cost a call only"
         )
 
         def wrap(original: Any) -> Any:
@@ -89,7 +106,7 @@ class ExplicitLayer:
                 # torch.cuda.empty_cache may call torch.cuda.memory's: one call.
                 if getattr(self._inside, "one", False) or (when is not None and not when(*args, **kwargs)):
                     return original(*args, **kwargs)
-                call = self._hub.begin([seen])
+                call = self._hub.begin([idle if done is not None and done(args[0]) else seen])
                 self._inside.one = True
                 try:
                     return original(*args, **kwargs)
@@ -100,6 +117,16 @@ class ExplicitLayer:
             return waits
 
         return wrap
+
+    def _lending(self, original: Any) -> Any:
+        """Autograd works in threads of its own, whose waits the caller of backward waits for."""
+
+        @functools.wraps(original)
+        def runs(*args: Any, **kwargs: Any) -> Any:
+            with self._hub.lending():
+                return original(*args, **kwargs)
+
+        return runs
 
     def _pinning(self, original: Any) -> Any:
         """Pinning stalls for milliseconds in the driver where the block is new; noted, not counted as a wait."""
@@ -132,8 +159,18 @@ _REASONS = {
 }
 
 
+def _is_done(waited_for: Any) -> bool:
+    """A question that costs a microsecond. A recorded event of a capture that goes on cannot be asked."""
+    try:
+        return bool(waited_for.query())
+    except RuntimeError:
+        return False
+
+
 def _kind(form: str) -> Kind:
-    """Torch warns of a stream's synchronize alone."""
+    """Torch warns of a stream's synchronize alone. Freeing waits where there was something to free: time tells."""
+    if form == "empty-cache":
+        return Kind.SUSPECT
     return Kind.SYNC if form == "stream-synchronize" else Kind.SILENT
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,7 +168,7 @@ def test_stacks_are_those_of_python_without_torch_and_this_package() -> None:
     first, second = place.frames[:2]
     assert first.function.endswith("Builder.build")
     assert second.function == "test_stacks_are_those_of_python_without_torch_and_this_package"
-    lines = [line.strip() for line in open(__file__).read().splitlines()]
+    lines = [line.strip() for line in Path(__file__).read_text().splitlines()]
     assert lines[first.line - 1] == "return stacks.here()"
     assert lines[second.line - 1] == "place = Builder().build()"
     assert not [frame for frame in place.frames if "/dsv4prof/" in frame.file or "/torch/" in frame.file]

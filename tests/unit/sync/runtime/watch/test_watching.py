@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import threading
+import time
 import warnings
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dsv4prof.errors import LifetimeError, UsageError  # noqa: E402
-from dsv4prof.model.syncs import Kind  # noqa: E402
+from dsv4prof.model.syncs import Kind, Observation  # noqa: E402
 from dsv4prof.sync.runtime.watch import (  # noqa: E402
     Allowance,
     SyncDisallowedError,
@@ -21,6 +23,7 @@ from dsv4prof.sync.runtime.watch import (  # noqa: E402
     scopes,
     step,
 )
+from dsv4prof.sync.runtime.watch.hub import the_hub  # noqa: E402
 from fake_sync_mode import FakeDevice  # noqa: E402
 
 HERE = __file__
@@ -29,6 +32,16 @@ HERE = __file__
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     return FakeDevice(monkeypatch)
+
+
+class Waited:
+    """A stream or an event; `query` says whether all is done."""
+
+    def __init__(self, *, done: bool = False) -> None:
+        self._done = done
+
+    def query(self) -> bool:
+        return self._done
 
 
 def test_a_warned_sync_is_listed_with_the_line_of_the_program(device: FakeDevice) -> None:
@@ -50,12 +63,12 @@ def test_explicit_waits_are_timed_and_silent_because_torch_does_not_warn(device:
         Kind.SILENT, "explicit", "cuda-synchronize", "DSV106",
     )  # fmt: skip
     assert first.blocked_ns is not None and first.blocked_ns >= 0
-    assert (second.direction, second.code) == ("alloc", "DSV111")
+    assert (second.direction, second.code, second.kind) == ("alloc", "DSV111", Kind.SUSPECT)
     assert first.stack[0].file == HERE
 
 
 def test_two_layers_that_see_one_call_make_one_event(device: FakeDevice) -> None:
-    stream = object()
+    stream = Waited()
     with SyncWatch() as watch:
         torch.cuda.Stream.synchronize(stream)
     (event,) = watch.events
@@ -67,10 +80,50 @@ def test_two_layers_that_see_one_call_make_one_event(device: FakeDevice) -> None
 
 def test_a_layer_that_should_have_seen_a_call_is_named(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda.Stream, "synchronize", lambda stream: None)
-    stream = object()
+    stream = Waited()
     with SyncWatch() as watch:
         torch.cuda.Stream.synchronize(stream)
     assert watch.events[0].missing == ("warn",)
+
+
+def test_what_was_done_already_is_listed_and_not_counted(device: FakeDevice) -> None:
+    with SyncWatch() as watch:
+        torch.cuda.Event.synchronize(Waited(done=True))
+        torch.cuda.Event.synchronize(Waited())
+    assert [event.kind for event in watch.events] == [Kind.SUSPECT, Kind.SILENT]
+    assert watch.syncs == 1
+
+
+def test_an_emptied_cache_waited_if_it_took_long(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SyncWatch() as watch:
+        torch.cuda.empty_cache()
+    assert (watch.events[0].kind, watch.syncs) == (Kind.SUSPECT, 0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: time.sleep(0.002))
+    with SyncWatch() as watch:
+        torch.cuda.empty_cache()
+    assert (watch.events[0].kind, watch.syncs) == (Kind.SILENT, 1)
+
+
+def test_threads_of_autograd_wait_for_whoever_called_backward(device: FakeDevice) -> None:
+    seen = Observation(layer="gpu_trace", kind=Kind.SYNC, direction="d2h", op="", reason="waits")
+    with SyncWatch() as watch, region("backward"):
+        with the_hub().lending():
+            # Nothing but our own frames, as in a callback on a thread of C++.
+            _thread.start_new_thread(list, (map(the_hub().note, [seen]),))
+            time.sleep(0.05)
+        device.waits()
+    assert [event.region for event in watch.events] == ["backward", "backward"]
+    assert watch.events[0].stack[0].file == HERE
+
+
+def test_backward_lends_its_place(device: FakeDevice) -> None:
+    lent = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda grad: lent.append(len(the_hub()._lent)))
+    with SyncWatch():
+        x.sum().backward()
+    x.sum().backward()
+    assert lent == [1, 0]
 
 
 def test_a_loop_counts_every_turn(device: FakeDevice) -> None:
