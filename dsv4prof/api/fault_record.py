@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.fault_running import is_running
 from dsv4prof.api.fault_sections import (
     RankEnd,
     fault_findings,
@@ -51,7 +52,9 @@ def fault_show(target: str, *, logs: Sequence[Path] = (), root: Path = Path("tra
     """
     path = Path(target)
     if path.is_file() and is_fault_record(path):
-        return _report([_end(path, _messages(logs))], logs, [str(path)], None)
+        said = _messages(logs)
+        end = _end(path, said)
+        return _report([end, *_unrecorded([end], said)], logs, [str(path)], None)
     if path.is_file():
         text = _text(path)
         steps = read_step_log(text) if text.lstrip().startswith(("{", "[{")) else None
@@ -77,6 +80,7 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
         mine = folder / f"{name}.log"
         said = _messages([mine]) if mine.is_file() else []
         ends.append(_end(path, [*said, *others], reasons, hang=hang is not None))
+    ends += _unrecorded(ends, others)
     loose = own if not rings else []
     return _report(ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name)
 
@@ -192,8 +196,25 @@ def _end(
         rank=rank,
         diagnosis=diagnose_fault(record, mine, hang=hang or bool(stacks)),
         stacks=stacks,
+        running=is_running(record.facts),
         reason=(reasons or {}).get(rank if rank is not None else -1, ""),
     )
+
+
+def _unrecorded(ends: Sequence[RankEnd], messages: Sequence[Message]) -> list[RankEnd]:
+    """Ranks that the logs speak of and that left no record here; what is told of them is of no other rank's memory."""
+    known = {end.rank for end in ends}
+    faults = [each for each in messages if each.rank is not None and each.rank not in known]
+    ranks = sorted({each.rank for each in faults if each.rank is not None and each.role != "consequence"})
+    return [
+        RankEnd(
+            rank=rank,
+            diagnosis=diagnose_fault(None, [each for each in faults if each.rank == rank]),
+            stacks=[],
+            reason="no fault record",
+        )
+        for rank in ranks
+    ]
 
 
 def _report(
@@ -250,6 +271,8 @@ def _report(
 
 
 def _fine(ends: Sequence[RankEnd]) -> str:
+    if any(end.running for end in ends):
+        return "no rank has died so far: " + ", ".join(f"{end.name} is running" for end in ends if end.running)
     if any(end.diagnosis.record for end in ends):
         return "no rank died: every record was closed in good order"
     return "the log tells of no fault and no hang"
@@ -262,7 +285,9 @@ def _first(ends: Sequence[RankEnd], hang: HangNote | None) -> RankEnd:
     def order(end: RankEnd) -> tuple[bool, ...]:
         message = end.diagnosis.message
         caused = message is not None and message.role == "cause"
-        return not caused, message is None, end.rank not in stopped, end.followed or end.ended, end.lost_another
+        placed = end.diagnosis.place is not None and end.diagnosis.place.buffer is not None
+        follows = end.followed or end.ended or end.running
+        return not caused, message is None, not placed, end.rank not in stopped, follows, end.lost_another
 
     return min(ends, key=order)
 

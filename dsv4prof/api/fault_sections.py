@@ -35,6 +35,7 @@ class RankEnd(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis
     stacks: list[ThreadStack]
     reason: str
+    running: bool = False
 
     @property
     def ended(self) -> bool:
@@ -62,6 +63,7 @@ class RankEnd(msgspec.Struct, frozen=True):
         return {
             "rank": self.rank,
             "ended": self.ended,
+            "running": self.running,
             "reason": self.reason,
             "ring": str(record.path) if record is not None else None,
             "state": state_words(record) if record is not None else None,
@@ -85,7 +87,7 @@ def fault_findings(first: RankEnd, ends: Sequence[RankEnd], hang: HangNote | Non
         return [_hung_finding(first, hang), *found]
     if message is not None:
         return [_message_finding(first, message), *found]
-    if first.diagnosis.record is not None and not first.ended:
+    if first.diagnosis.record is not None and not first.ended and not first.running:
         return [_death_finding(first), *found]
     if first.diagnosis.record is None and first.diagnosis.messages:
         return [_waiting_finding(first.diagnosis.messages)]
@@ -213,7 +215,7 @@ def ranks_section(ends: Sequence[RankEnd]) -> Section:
         rows.append(
             {
                 "rank": end.rank,
-                "end": "in good order" if end.ended else end.reason or "without a word",
+                "end": "in good order" if end.ended else "running" if end.running else end.reason or "without a word",
                 "state": state_words(record),
                 "launches": record.cells[Cell.LAST],
                 "torn": record.torn,
