@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from dsv4prof.errors import Dsv4profError
@@ -153,14 +153,12 @@ class Hub:
             for watcher in self._watchers:
                 watcher.call_grew(call, grown, before=False)
 
-    @contextmanager
-    def lending(self) -> Iterator[None]:
-        """What threads without any Python do meanwhile, autograd's, they do for this line of this thread."""
+    def lend(self) -> None:
+        """Until `take_back`, what threads without any Python do, autograd's, they do for this line of this thread."""
         self._lent.append((stacks.here(), scopes.current(), self._mine()))
-        try:
-            yield
-        finally:
-            self._lent.pop()
+
+    def take_back(self) -> None:
+        self._lent.pop()
 
     def _whose(self, place: Place) -> tuple[Place, Scope | None, ThreadCalls]:
         """The place, the scope and the calls that something seen at `place` belongs to."""

@@ -123,8 +123,11 @@ class ExplicitLayer:
 
         @functools.wraps(original)
         def runs(*args: Any, **kwargs: Any) -> Any:
-            with self._hub.lending():
+            self._hub.lend()
+            try:
                 return original(*args, **kwargs)
+            finally:
+                self._hub.take_back()
 
         return runs
 

@@ -107,10 +107,11 @@ def test_an_emptied_cache_waited_if_it_took_long(device: FakeDevice, monkeypatch
 def test_threads_of_autograd_wait_for_whoever_called_backward(device: FakeDevice) -> None:
     seen = Observation(layer="gpu_trace", kind=Kind.SYNC, direction="d2h", op="", reason="waits")
     with SyncWatch() as watch, region("backward"):
-        with the_hub().lending():
-            # Nothing but our own frames, as in a callback on a thread of C++.
-            _thread.start_new_thread(list, (map(the_hub().note, [seen]),))
-            time.sleep(0.05)
+        the_hub().lend()
+        # Nothing but our own frames, as in a callback on a thread of C++.
+        _thread.start_new_thread(list, (map(the_hub().note, [seen]),))
+        time.sleep(0.05)
+        the_hub().take_back()
         device.waits()
     assert [event.region for event in watch.events] == ["backward", "backward"]
     assert watch.events[0].stack[0].file == HERE
