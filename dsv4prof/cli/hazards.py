@@ -108,7 +108,7 @@ def command(
     fail_on: FailOn = None,
     show_settings: ShowSettings = False,
 ) -> int:
-    """Watch a command: `audit run --hazards`, and keep its run for explain."""
+    """Watch a program of yours: `audit run --hazards`."""
     from dsv4prof.cli import audit_run
 
     if output is not None:

@@ -33,7 +33,11 @@ WITHOUT_SESSIONS = ("rule", "truth", "bench")
 
 
 def knows_sessions(words: tuple[str, ...]) -> bool:
-    return words[0] not in WITHOUT_SESSIONS and words != ("fault", "hang")
+    return words[0] not in WITHOUT_SESSIONS and words not in (
+        ("fault", "hang"),
+        ("hazards", "engine"),
+        ("hazards", "explain"),
+    )
 
 
 def call(*words: str) -> int:
@@ -65,7 +69,7 @@ def test_help_fits_a_screen_of_80_columns(
     assert len(lines) <= 60
     assert max(len(line) for line in lines) <= 80
     assert [line[:13] for line in lines[-3:]] == ["  Examples:", "    dsv4prof ", "    dsv4prof "]
-    many = ("  INPUTS...", "  PATHS...", "  SERVE...", "  LOG...")
+    many = ("  INPUTS...", "  PATHS...", "  SERVE...", "  LOG...", "  CMD...")
     assert not any("..." in line for line in lines[1:] if not line.startswith(many)), "a summary was cut"
     assert not any(mark in "\n".join(lines) for mark in ("{", "<", "TEXT"))
 
@@ -117,7 +121,8 @@ def test_what_a_command_needs_is_still_needed_afterwards(capsys: pytest.CaptureF
 ELSEWHERE = (
     (), ("run",), ("doctor",), ("attach",), ("view",), ("query",), ("audit",), ("audit", "code"),
     ("truth",), ("truth", "measure"), ("truth", "compare"), ("serve",), ("bench",), ("fault",),
-    ("fault", "show"), ("fault", "hang"),
+    ("fault", "show"), ("fault", "hang"), ("audit", "run"), ("hazards",), ("hazards", "engine"),
+    ("hazards", "explain"), ("hazards", "command"),
 )  # fmt: skip
 
 

@@ -146,7 +146,6 @@ def _value_of_sum(tensor: Any) -> int:
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes():
-        # dsv4prof: allow[DSV101] host memory: the tensor inside a shadow, or one of the CPU
         return int(tensor.sum())
 
 
