@@ -152,6 +152,30 @@ def arm(orders: Orders) -> None:
     log.follow(watch.tally)
     follower = _follow(orders, log)
     atexit.register(_finish, orders, watch, log, follower)
+    if orders.fault_watch:
+        _keep_launches(orders)
+
+
+def _keep_launches(orders: Orders) -> None:
+    """Keep a fault record of this process; it is closed before the rest, as it was opened last."""
+    from dsv4prof.sync.runtime.faultwatch.watch import FaultWatch
+
+    ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()]
+    name = f"rank{ranks[0]}" if ranks else f"pid{os.getpid()}"
+    facts = {"argv": list(sys.orig_argv), **({} if ranks else {"rank": None})}
+    faults = FaultWatch(Path(orders.folder), rank=int(ranks[0]) if ranks else 0, name=name, facts=facts)
+    try:
+        faults.__enter__()
+    except Dsv4profError as error:
+        _problem(orders, f"pid {os.getpid()} keeps no fault record: {error.message}")
+        return
+
+    def close() -> None:
+        # What ended the program, where that was an exception that nobody caught.
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        faults.__exit__(type(error) if error is not None else None, error, None)
+
+    atexit.register(close)
 
 
 def intended() -> dict[str, Any]:

@@ -86,10 +86,13 @@ FORMS = {
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """`text` on one line; `name`: the function or special method that is called there, "" if that is unclear."""
+    """`text` on one line; `name`: the function or special method that is called there, "" if that is unclear. `sliced`
+    where an index has a slice in it.
+    """
 
     text: str
     name: str = ""
+    sliced: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -110,7 +113,15 @@ def expression_at(code: CodeType, instruction: int) -> Expression | None:
     text = b"".join(lines).decode(errors="replace")
     whole = " ".join(text.split())
     shown = whole if len(whole) <= _LONGEST else whole[: _LONGEST - 3] + "..."
-    return Expression(shown, _name(code, instruction, text))
+    return Expression(shown, _name(code, instruction, text), sliced=_sliced(text))
+
+
+def _sliced(text: str) -> bool:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return False
+    return isinstance(node, ast.Subscript) and any(isinstance(each, ast.Slice) for each in ast.walk(node.slice))
 
 
 def _name(code: CodeType, instruction: int, text: str) -> str:

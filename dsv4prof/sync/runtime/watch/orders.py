@@ -34,6 +34,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     regions: list[str] = []
     hazards: bool = False
     entered: list[str] = []
+    fault_watch: bool = False
 
 
 def give(orders: Orders, environment: Mapping[str, str]) -> dict[str, str]:

@@ -76,7 +76,7 @@ class DispatchLayer:
     def ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and tell of it if it waits."""
         call = OpCall(func._schema.name, func._overloadname, args, kwargs, self._place_of, self._stream())
-        seen = observed("dispatch", call)
+        seen = observed("dispatch", call, by_line=True)
         if self._listener is not None:
             self._listener.op_begins(call)
         result = self._waited(seen, call, func) if seen else func(*args, **kwargs)

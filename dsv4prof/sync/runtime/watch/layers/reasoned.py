@@ -8,6 +8,8 @@ from typing import Any
 
 from dsv4prof.model.syncs import Kind, Layer, Observation
 from dsv4prof.sync.runtime.calls import OpCall, Reason
+from dsv4prof.sync.runtime.watch import stacks
+from dsv4prof.sync.runtime.watch.expressions import expression_at
 
 
 def reasons_of(call: OpCall) -> tuple[Reason, ...]:
@@ -17,12 +19,18 @@ def reasons_of(call: OpCall) -> tuple[Reason, ...]:
     return ask(call)
 
 
-def observed(layer: Layer, call: OpCall, *, only: Iterable[Kind] | None = None) -> list[Observation]:
-    """An observation for each reason; none for a call that does not wait."""
+def observed(
+    layer: Layer, call: OpCall, *, only: Iterable[Kind] | None = None, by_line: bool = False
+) -> list[Observation]:
+    """An observation for each reason; none for a call that does not wait. `by_line`: under the form that the author of
+    the line would recognise, such as a slice bound where dispatch shows a scalar read.
+    """
     wanted = None if only is None else frozenset(only)
     found = [reason for reason in reasons_of(call) if wanted is None or reason.kind in wanted]
     if not found:
         return []
+    if by_line:
+        found = _as_written(found)
     shapes = shapes_of(call)
     thread = threading.get_ident()
     return [
@@ -41,6 +49,16 @@ def observed(layer: Layer, call: OpCall, *, only: Iterable[Kind] | None = None) 
         )
         for reason in found
     ]
+
+
+def _as_written(reasons: list[Reason]) -> list[Reason]:
+    from dsv4prof.sync.runtime.reasons import refined
+
+    place = stacks.here()
+    found = expression_at(place.code, place.instruction) if place.code is not None else None
+    if found is None or not found.name:
+        return reasons
+    return [refined(reason, found.name, device_index=not found.sliced) for reason in reasons]
 
 
 def shapes_of(call: OpCall) -> tuple[tuple[int, ...], ...]:

@@ -17,6 +17,8 @@ from dsv4prof.sync.runtime.watch.hub import Hub, LayerMissingError
 from dsv4prof.sync.runtime.watch.layers.patching import Patches
 
 _SAYS = "called a synchronizing"
+# What torch says once of the mode itself, which the program did not ask for.
+_OF_THE_MODE = "ynchronization debug mode is a prototype"
 _WARN = 1
 _OBSERVED = Observation(
     layer="warn",
@@ -98,8 +100,9 @@ class WarnLayer:
         def heard(*args: Any, **kwargs: Any) -> Any:
             said = args[0] if args else kwargs.get("message")
             # `_showwarnmsg` is given an object that holds the warning, `showwarning` the warning itself.
-            if _SAYS not in str(getattr(said, "message", said)):
-                return original(*args, **kwargs)
+            text = str(getattr(said, "message", said))
+            if _SAYS not in text:
+                return None if self._arming and _OF_THE_MODE in text else original(*args, **kwargs)
             self._hub.note(_OBSERVED)
             return original(*args, **kwargs) if self._asked == _WARN else None
 

@@ -46,6 +46,17 @@ def test_operators_have_reasons_in_regions_alone(device: FakeDevice) -> None:
     assert event.blocked_ns is not None
 
 
+def test_a_scalar_read_has_the_form_of_the_line(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "place_of", lambda tensor: "device")
+    values, bound = torch.arange(8), torch.tensor(3)
+    with SyncWatch(layers=("dispatch",)) as watch, region("build"):
+        values[:bound]
+        int(bound)
+        bound.item()
+    assert [event.form for event in watch.events] == ["slice-bound", "scalar-conversion", "item"]
+    assert [event.code for event in watch.events] == ["DSV110", "DSV112", "DSV112"]
+
+
 def test_repeat_interleave_waits_twice_in_one_event(device: FakeDevice) -> None:
     repeats = torch.tensor([1, 0, 2, 3])
     with SyncWatch(layers=("dispatch",)) as watch, region("build"):
