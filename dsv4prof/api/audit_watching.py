@@ -16,10 +16,12 @@ from typing import Literal
 import msgspec
 
 from dsv4prof.api.audit_watch_sections import facts, findings_of, metrics_of, notes_of, processes, sections_of
+from dsv4prof.api.fault_record import fault_session
 from dsv4prof.api.outputs import require_writable
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import OutputError, UsageError
+from dsv4prof.faultrecord.layout import SUFFIX
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Check, Provenance, Report, Verdict
 from dsv4prof.model.syncs import Direction, Layer
@@ -53,6 +55,7 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     hazards: bool = False
     exercised: tuple[str, ...] = ()
     export: Path | None = None
+    fault_watch: bool = False
     fail_on: str = "never"
     own_stdout: bool = True
     sessions_dir: Path = Path("traces/local")
@@ -88,6 +91,7 @@ def audit_run(command: Sequence[str], request: WatchRequest, *, run: Run | None 
         disallow=list(request.disallow),
         regions=list(request.regions),
         hazards=request.hazards,
+        fault_watch=request.fault_watch,
         entered=[str(Path(path).resolve()) for path in request.exercised],
     )
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -96,7 +100,30 @@ def audit_run(command: Sequence[str], request: WatchRequest, *, run: Run | None 
     if request.export is not None:
         ran = ran_of(seen, run=folder.name, command=shlex.join(command), created=created)
         _write(request.export, encode_ran(ran))
-    return report_of(command, request, seen, ending, folder)
+    report = report_of(command, request, seen, ending, folder)
+    return _with_fault(report, folder) if request.fault_watch and _fell(ending) else report
+
+
+def _fell(ending: Ending) -> bool:
+    return ending.status != 0 and not ending.interrupted
+
+
+def _with_fault(report: Report, folder: Path) -> Report:
+    """The report of a command that ended badly, with what its fault records tell in front."""
+    if not any(folder.glob(f"*{SUFFIX}")):
+        return msgspec.structs.replace(report, notes=[*report.notes, "no process kept a fault record"])
+    fault = fault_session(folder)
+    return msgspec.structs.replace(
+        report,
+        findings=[*fault.findings, *report.findings],
+        sections=[*fault.sections, *report.sections],
+        notes=[
+            *fault.notes,
+            f"with what the program printed: dsv4prof fault show {folder} --log FILE",
+            *report.notes,
+        ],
+        data={**report.data, "fault": fault.data},
+    )
 
 
 def checked(command: Sequence[str], request: WatchRequest) -> None:
@@ -112,6 +139,8 @@ def checked(command: Sequence[str], request: WatchRequest) -> None:
     for path in request.exercised:
         if not Path(path).exists():
             raise UsageError(f"--exercised: there is no {path}", hint="name files or folders of the program")
+    if request.fault_watch and request.no_gpu:
+        raise UsageError("--fault-watch needs a device's memory, and --no-gpu has none", hint="leave one of them")
     verdict([], request.fail_on)
     if request.export is not None:
         require_writable(request.export, option="--export")

@@ -55,7 +55,7 @@ class RankEnd(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return "a rank" if self.rank is None else f"rank {self.rank}"
+        return "a process" if self.rank is None else f"rank {self.rank}"
 
     def facts(self) -> dict[str, Any]:
         """For machines."""

@@ -45,6 +45,7 @@ def run(
         list[str] | None, typer.Option("--region", metavar="MODULE:FUNCTION", help="Name syncs inside a function")
     ] = None,
     hazards: Annotated[bool, typer.Option("--hazards", help="Also look for what syncs protect")] = False,
+    fault_watch: Annotated[bool, typer.Option("--fault-watch", help="Keep the last launches, for a bad end")] = False,
     exercised: Annotated[
         list[str] | None, typer.Option("--exercised", metavar="PATH", help="Note which functions ran, for --export")
     ] = None,
@@ -72,6 +73,7 @@ def run(
         disallow=_words(disallow),
         regions=tuple(region or ()),
         hazards=hazards,
+        fault_watch=fault_watch,
         exercised=tuple(exercised or ()),
         export=export,
         fail_on=chosen["fail_on"],

@@ -76,6 +76,8 @@ def state_words(record: FaultRecord) -> str:
 
 def step_words(record: FaultRecord, launch: Launch) -> str:
     """`step 12 (decode requests=4 rows=16), phase target_verify, span build_metadata`."""
+    if launch.step < 0:
+        return "no step"
     begun = next(
         (each for each in reversed(record.launches) if each.kind is Kind.STEP and each.step == launch.step), None
     )

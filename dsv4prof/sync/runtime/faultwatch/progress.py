@@ -38,6 +38,31 @@ class HostProgress:
         return False
 
 
+class LateProgress:
+    """Follows the device of whoever uses it first: before that there is none to ask, and asking would make a context
+    that a program which forks does not survive.
+    """
+
+    def __init__(self, ring: RingWriter, *, every: int = 32) -> None:
+        self._ring = ring
+        self._every = every
+        self._found: DeviceProgress | None = None
+
+    def stream(self) -> int:
+        if self._found is None:
+            import torch
+
+            self._found = DeviceProgress(self._ring, device=torch.cuda.current_device(), every=self._every)
+        return self._found.stream()
+
+    def launched(self, number: int, stream: int, *, mark: bool = False) -> None:
+        if self._found is not None:
+            self._found.launched(number, stream, mark=mark)
+
+    def poll(self) -> bool:
+        return self._found is not None and self._found.poll()
+
+
 class DeviceProgress:
     """Markers on the streams of one CUDA or HIP device: an event behind every `every` launches of a stream.
 

@@ -20,7 +20,7 @@ from dsv4prof.faultrecord.ring import RingWriter
 from dsv4prof.sync.runtime.faultwatch.buffers import BufferTable
 from dsv4prof.sync.runtime.faultwatch.kernels import watched_kernels
 from dsv4prof.sync.runtime.faultwatch.operators import LaunchNotes, LaunchState, operator_mode
-from dsv4prof.sync.runtime.faultwatch.progress import DeviceProgress, HostProgress
+from dsv4prof.sync.runtime.faultwatch.progress import DeviceProgress, HostProgress, LateProgress, Progress
 from dsv4prof.sync.runtime.faultwatch.watchdog import STACKS_SUFFIX, Watchdog
 
 _MOST_NOTES = 100
@@ -29,11 +29,13 @@ _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNE
 
 
 class FaultWatch:
-    """Records the launches of the thread that enters it into `folder/rank{rank}.faultring`.
+    """Records the launches of the thread that enters it into `folder/rank{rank}.faultring`, or one of another
+    `name`.
 
-    On a CUDA or HIP device completion is followed by events: on the current device of that thread or the one of this
-    number; None means that all work is the host's. `every` is how many launches lie between two markers. `timeout_s` is
-    when a step that does not move counts as hung, None never; `grace_s` later the process ends itself.
+    On a CUDA or HIP device completion is followed by events: on the device that is current when one is first used, or
+    the one of this number; None means that all work is the host's. `every` is how many launches lie between two
+    markers. `timeout_s` is when a step that does not move counts as hung, None never; `grace_s` later the process ends
+    itself.
     Raises MissingExtraError without torch and OutputError where the file cannot be made.
     """
 
@@ -42,6 +44,7 @@ class FaultWatch:
         folder: Path,
         *,
         rank: int = 0,
+        name: str | None = None,
         world_size: int = 1,
         timeout_s: float | None = None,
         grace_s: float = 15.0,
@@ -49,8 +52,9 @@ class FaultWatch:
         device: int | Literal["current"] | None = "current",
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path = folder / f"rank{rank}{SUFFIX}"
-        self._stacks = folder / f"rank{rank}{STACKS_SUFFIX}"
+        name = name or f"rank{rank}"
+        self.path = folder / f"{name}{SUFFIX}"
+        self._stacks = folder / f"{name}{STACKS_SUFFIX}"
         self._rank, self._world_size = rank, world_size
         self._timeout_s, self._grace_s = timeout_s, grace_s
         self._every = every
@@ -68,14 +72,9 @@ class FaultWatch:
         except ImportError as error:
             raise MissingExtraError("torch", "engine", purpose="the fault watch") from error
         with ExitStack() as stack:
-            device = self._device
-            if device == "current":
-                device = torch.cuda.current_device() if torch.cuda.is_available() else None
-            self._ring = RingWriter(self.path, facts=self._all_facts(torch, device))
+            self._ring = RingWriter(self.path, facts=self._all_facts(torch))
             stack.push(self._close_ring)
-            progress = (
-                HostProgress() if device is None else DeviceProgress(self._ring, device=device, every=self._every)
-            )
+            progress = self._progress()
             buffers = BufferTable(self._ring, step=lambda: self._state.step)
             stack.callback(setattr, buffers, "open", False)
             notes = LaunchNotes(self._ring, buffers, progress, self._state)
@@ -105,14 +104,22 @@ class FaultWatch:
     def _close_ring(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._ring.close(ended=error is None)
 
-    def _all_facts(self, torch: Any, device: int | None) -> dict[str, Any]:
-        vendor = "cpu" if device is None else "amd" if torch.version.hip else "nvidia"
+    def _progress(self) -> Progress:
+        if self._device is None:
+            return HostProgress()
+        if self._device == "current":
+            return LateProgress(self._ring, every=self._every)
+        return DeviceProgress(self._ring, device=self._device, every=self._every)
+
+    def _all_facts(self, torch: Any) -> dict[str, Any]:
+        built = "amd" if torch.version.hip else "nvidia" if torch.version.cuda else "cpu"
+        vendor = "cpu" if self._device is None else built
         return {
             "rank": self._rank,
             "world_size": self._world_size,
             "host": socket.gethostname(),
             "vendor": vendor,
-            "device": "cpu" if device is None else torch.cuda.get_device_name(device),
+            "device": "cpu" if vendor == "cpu" else self._device,
             "torch": torch.__version__,
             "argv": list(sys.argv),
             "python": sys.version.split()[0],
