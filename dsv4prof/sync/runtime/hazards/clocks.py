@@ -51,9 +51,6 @@ class Clocks:
         for clock in list(self._streams.values()):
             self._host_learns(clock)
 
-    def forget(self, event: int) -> None:
-        self._events.pop(event, None)
-
     def prune(self) -> None:
         """Forget events that say nothing that the host does not know."""
         host = self.host

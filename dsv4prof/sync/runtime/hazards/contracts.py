@@ -17,7 +17,7 @@ from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.calls import OpCall
 from dsv4prof.sync.runtime.hazards.hazard import Hazard, Side
 from dsv4prof.sync.runtime.hazards.log import Total
-from dsv4prof.sync.runtime.hazards.sites import Mark, program_frame
+from dsv4prof.sync.runtime.hazards.sites import Marks, program_frame
 
 _FRAMES_LOOKED_AT = 3
 _MOST_NAMES = 80
@@ -108,7 +108,7 @@ class Contracts:
         else:
             known.update(names)
 
-    def hazards(self, frames: Sequence[tuple[Frame, ...]], marks: Sequence[Mark]) -> list[Hazard]:
+    def hazards(self, frames: Sequence[tuple[Frame, ...]], marks: Marks) -> list[Hazard]:
         if self.sums is not None:
             self.sums.collect()
 

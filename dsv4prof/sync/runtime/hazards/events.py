@@ -1,8 +1,8 @@
 """What a program did with a device, reduced to what order and memory need: small facts that can be kept, saved and
 judged again.
 
-Buffers, events and streams are integers; 0 is the default stream. `site` and `mark` are indices into the tables of a
-`log.Log`: a stack, and a step with its region. Nothing here needs torch.
+Buffers, events and streams are integers; 0 is the default stream. `site` is an index into a log's
+stacks, `mark` a step with its region (`sites.Marks`). Nothing here needs torch.
 """
 
 from __future__ import annotations

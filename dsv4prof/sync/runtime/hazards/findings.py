@@ -10,7 +10,7 @@ from typing import Any
 from dsv4prof import rules
 from dsv4prof.model.finding import Finding, Location
 from dsv4prof.model.syncs import Frame
-from dsv4prof.sync.runtime.hazards.hazard import Hazard, Side
+from dsv4prof.sync.runtime.hazards.hazard import Hazard, Side, near
 
 
 def findings_of(hazards: Sequence[Hazard]) -> list[Finding]:
@@ -61,8 +61,8 @@ def place(side: Side) -> str:
     where = location_of(side.stack)
     if where is None:
         return side.op
-    outer = next((frame for frame in side.stack if frame.file != side.stack[0].file), None)
-    led = f" for {Path(outer.file).name}:{outer.line}" if outer is not None else ""
+    outer = near(side.stack)[-1]
+    led = f" for {Path(outer.file).name}:{outer.line}" if outer.file != side.stack[0].file else ""
     return f"{side.op} at {where.file}:{where.line}{led}"
 
 

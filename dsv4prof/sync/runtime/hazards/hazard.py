@@ -8,7 +8,7 @@ import msgspec
 
 from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.hazards.judge import Conflict, Party
-from dsv4prof.sync.runtime.hazards.sites import Mark
+from dsv4prof.sync.runtime.hazards.sites import Marks
 
 ORDERS: dict[str, str] = {
     "overwritten": "an event recorded after the copy and waited for before the buffer is written again, or a ring of "
@@ -88,9 +88,7 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
         return ORDERS[self.trouble]
 
 
-def hazards_of(
-    conflicts: Iterable[Conflict], frames: Sequence[tuple[Frame, ...]], marks: Sequence[Mark]
-) -> list[Hazard]:
+def hazards_of(conflicts: Iterable[Conflict], frames: Sequence[tuple[Frame, ...]], marks: Marks) -> list[Hazard]:
     """Conflicts with their tables looked up."""
 
     def side(party: Party) -> Side:
@@ -125,12 +123,20 @@ def hazards_of(
     return _once(found)
 
 
+def near(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames of the innermost file, and the one that led into it."""
+    for at, frame in enumerate(stack):
+        if frame.file != stack[0].file:
+            return stack[: at + 1]
+    return stack
+
+
 def _once(hazards: Iterable[Hazard]) -> list[Hazard]:
-    """Two calls of one line are one place."""
+    """Calls of one line, for the same line of the file that led there, are one place."""
     known: dict[tuple[object, ...], Hazard] = {}
     for hazard in hazards:
         first, second = hazard.first, hazard.second
-        key = (hazard.trouble, first and (first.op, first.stack), second.op, second.stack)
+        key = (hazard.trouble, first and (first.op, near(first.stack)), second.op, near(second.stack))
         before = known.get(key)
         known[key] = hazard if before is None else msgspec.structs.replace(before, seen=before.seen + hazard.seen)
     return list(known.values())

@@ -53,8 +53,7 @@ class Party(NamedTuple):
 
 
 class Conflict(msgspec.Struct):
-    """`first` was queued, and `second` came while it may not have been over. `seen` is how often, `steps` in how many
-    different marks at most."""
+    """`first` was queued, and `second` came while it may not have been over. `seen` is how often."""
 
     trouble: Trouble
     buffer: Made

@@ -16,7 +16,6 @@ from dsv4prof.errors import InputError
 from dsv4prof.model.syncs import Frame
 from dsv4prof.sync.runtime.hazards.events import Event, Freed, HostUse, Kept, Made, Span, Work
 from dsv4prof.sync.runtime.hazards.hazard import Hazard
-from dsv4prof.sync.runtime.hazards.sites import Mark
 
 FORMAT = "dsv4prof.hazards/1"
 _HOST = -1
@@ -39,7 +38,7 @@ class Log(msgspec.Struct, kw_only=True):
     command: str = ""
     steps: int = 0
     sites: list[tuple[Frame, ...]] = []
-    marks: list[Mark] = []
+    regions: list[str] = []
     totals: list[Total] = []
     found: list[Hazard] = []
     lost: int = 0

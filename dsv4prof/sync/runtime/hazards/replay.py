@@ -18,6 +18,7 @@ from dsv4prof.sync.runtime.hazards.events import HostWaits
 from dsv4prof.sync.runtime.hazards.hazard import Hazard, hazards_of
 from dsv4prof.sync.runtime.hazards.judge import Conflict, Judge, judge
 from dsv4prof.sync.runtime.hazards.log import Log, Total
+from dsv4prof.sync.runtime.hazards.sites import Marks
 
 _LOCATION = re.compile(r"(?P<file>.+?):(?:(?P<line>\d+)|(?P<function>[A-Za-z_][\w.]*))")
 
@@ -92,11 +93,12 @@ def without(log: Log, place: Place) -> Replayed:
     waiting = {site for _, site in left_out}
     own = [conflict for conflict in appeared if _is_own(conflict, waiting)]
     others = [conflict for conflict in appeared if not _is_own(conflict, waiting)]
+    marks = Marks(log.regions or ("",))
     return Replayed(
         waits=[Wait(op, log.sites[site], times) for (op, site), times in left_out.most_common()],
         hits=hits,
-        protects=hazards_of(others, log.sites, log.marks),
-        own=hazards_of(own, log.sites, log.marks),
+        protects=hazards_of(others, log.sites, marks),
+        own=hazards_of(own, log.sites, marks),
         totals=[total for total in log.totals if total.site in sites],
     )
 

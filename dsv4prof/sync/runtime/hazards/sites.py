@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from types import CodeType, FrameType
 
@@ -18,6 +19,7 @@ from dsv4prof.model.syncs import Frame
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")  # noqa: PTH118, PTH120, PTH100
 _DEEPEST = 16
+_MOST_REGIONS = 4096
 # The id of code (hashing code itself is slow) and the place in it, in turn: made for every operator.
 _Stack = tuple[int, ...]
 
@@ -27,6 +29,31 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
     step: int | None = None
     region: str = ""
+
+
+class Marks:
+    """Steps and regions as one number each, which the regions alone say how to read: steps have no end."""
+
+    def __init__(self, regions: Iterable[str] = ("",)) -> None:
+        self._regions = {region: index for index, region in enumerate(regions)}
+        self._names = list(self._regions)
+
+    @property
+    def regions(self) -> list[str]:
+        return list(self._names)
+
+    def number(self, step: int | None, region: str) -> int:
+        index = self._regions.get(region)
+        if index is None:
+            if len(self._names) >= _MOST_REGIONS:
+                return self.number(step, "")
+            index = self._regions[region] = len(self._names)
+            self._names.append(region)
+        return (0 if step is None else step + 1) * _MOST_REGIONS + index
+
+    def __getitem__(self, number: int) -> Mark:
+        step, region = divmod(number, _MOST_REGIONS)
+        return Mark(step - 1 if step else None, self._names[region])
 
 
 class Sites:

@@ -30,7 +30,7 @@ from dsv4prof.sync.runtime.hazards.events import (
 from dsv4prof.sync.runtime.hazards.hazard import Hazard, hazards_of
 from dsv4prof.sync.runtime.hazards.judge import Judge
 from dsv4prof.sync.runtime.hazards.log import FORMAT, Keeper, Log
-from dsv4prof.sync.runtime.hazards.sites import Mark, Sites
+from dsv4prof.sync.runtime.hazards.sites import Marks, Sites
 
 if TYPE_CHECKING:
     from dsv4prof.sync.runtime.hazards.tensors import Memory
@@ -54,7 +54,7 @@ class HazardTracker:
         self._pinned: dict[int, int] = {}
         self._handed_out: dict[int, int] = {}
         self._keeper = Keeper() if keep_log else None
-        self._marks: dict[Mark, int] = {Mark(): 0}
+        self._marks = Marks()
         self._mark, self._steps, self._site = 0, 0, 0
         self._last_wait: HostWaits | None = None
         self._operators: Any = None
@@ -70,8 +70,7 @@ class HazardTracker:
 
     def enter(self, *, step: int | None = None, region: str = "") -> None:
         """From now on the program is in this step and region."""
-        mark = Mark(step, region)
-        self._mark = self._marks.setdefault(mark, len(self._marks))
+        self._mark = self._marks.number(step, region)
         if step is not None:
             self._steps = max(self._steps, step + 1)
 
@@ -81,7 +80,7 @@ class HazardTracker:
 
     def hazards(self) -> list[Hazard]:
         """What was found so far, in the order in which it was found first."""
-        frames, marks = self._sites.frames(), list(self._marks)
+        frames, marks = self._sites.frames(), self._marks
         found = hazards_of(self._judge.conflicts.values(), frames, marks)
         return found + self.contracts.hazards(frames, marks)
 
@@ -95,7 +94,7 @@ class HazardTracker:
                 command=command,
                 steps=self._steps,
                 sites=self._sites.frames(),
-                marks=list(self._marks),
+                regions=self._marks.regions,
                 totals=self.contracts.totals(),
                 found=self.hazards(),
                 lost=self._keeper.lost,
