@@ -226,3 +226,46 @@ def test_the_engine_names_steps_phases_and_spans(tmp_path: Path) -> None:
     assert [(each["code"], each["location"]["function"]) for each in hidden] == [("DSV105", "attach_prefill_meta")]
     allowed = {site["event"]["allowed_by"] for site in report["sites"]} - {""}
     assert all("the one wait of a step" in reason for reason in allowed)
+
+
+def test_hazards_are_findings_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "races.py").write_text(
+        "import torch\nvalues = torch.arange(8.0, device='cuda')\nthere = torch.empty(8, pin_memory=True)\n"
+        "there.copy_(values, non_blocking=True)\nprint(there.tolist())\n"
+    )
+    report = watched(tmp_path, "--hazards", "--format", "json", "--", PYTHON, "races.py").json
+    assert [each["code"] for each in report["findings"] if each["code"].startswith("DSV2")] == ["DSV202"]
+    plain = watched(tmp_path, "--format", "json", "--", PYTHON, "races.py").json
+    assert not [each for each in plain["findings"] if each["code"].startswith("DSV2")]
+
+
+@pytest.mark.gpu
+def test_every_layer_on_a_gpu_sees_the_same_calls(tmp_path: Path) -> None:
+    (tmp_path / "backend.py").write_text(
+        "import torch\ndef plan(lens, host):\n    torch.repeat_interleave(lens, lens)\n"
+        "    host.copy_(lens, non_blocking=True)\n    torch.cuda.synchronize()\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "import torch\nimport backend\nlens = torch.tensor([1, 2, 3], device='cuda')\nhost = torch.empty(3).long()\n"
+        "for _ in range(20):\n    torch.cuda._sleep(20_000_000)\n    backend.plan(lens, host)\n"
+    )
+    layers = "warn,explicit,copies,gpu_trace,dispatch,callbacks"
+    done = dsv4prof("audit", "run", "--layers", layers, "--region", "backend:plan", "--format", "json", "--", PYTHON,
+                    "main.py", cwd=tmp_path)  # fmt: skip
+    assert done.status == 0, done.stderr
+    report = done.json
+    sites = {site["event"]["stack"][0]["line"]: site for site in report["sites"] if site["event"]["region"] == "plan"}
+    assert set(sites) == {3, 4, 5}, done.stdout
+    repeat, copy, wait = (sites[line] for line in (3, 4, 5))
+    assert (repeat["event"]["code"], repeat["times"], repeat["event"]["op"]) == (
+        "DSV105",
+        40,
+        "aten::repeat_interleave",
+    )
+    assert set(repeat["layers"]) == {"warn", "gpu_trace", "dispatch", "callbacks"}
+    assert repeat["missing"] == {}
+    assert (copy["event"]["kind"], copy["times"]) == ("SILENT", 20)
+    assert {"copies", "dispatch"} <= set(copy["layers"])
+    assert (wait["event"]["form"], wait["times"]) == ("cuda-synchronize", 20)
+    assert {"explicit", "gpu_trace", "callbacks"} <= set(wait["layers"])
+    assert repeat["blocked_ns"] > 20 * 1_000_000

@@ -163,7 +163,7 @@ class ThreadCalls:
                 (call for call in self._calls if _lacks(call, "callbacks") and "gpu_trace" in call.counts), None
             )
         if observation.layer == "warn":
-            return next((call for call in self._calls if _lacks(call, "warn") and expects(call, "warn")), None)
+            return next((call for call in list(self._calls) if _lacks(call, "warn") and expects(call, "warn")), None)
         return None
 
     def settled(self, place: Place) -> list[Call]:
@@ -177,16 +177,27 @@ class ThreadCalls:
 
     def drain(self) -> list[Call]:
         """All of them, where the thread does something else, such as leaving a step."""
-        kept = deque(call for call in self._calls if call in self._open)
-        gone = [call for call in self._calls if call not in kept]
-        self._calls = kept
+        gone = []
+        # One at a time: another thread may settle what this one goes on adding to.
+        for _ in range(len(self._calls)):
+            try:
+                call = self._calls.popleft()
+            except IndexError:
+                break
+            if call in self._open:
+                self._calls.append(call)
+            else:
+                gone.append(call)
         return gone
 
     def finish(self, call: Call, layer: Layer) -> bool:
         """Whether nothing more will be said of it, since the last layer has said all; it is let go then."""
-        if call in self._open or _lacks(call, layer) or call not in self._calls:
+        if call in self._open or _lacks(call, layer):
             return False
-        self._calls.remove(call)
+        try:
+            self._calls.remove(call)
+        except ValueError:
+            return False
         return True
 
     def begin(self, call: Call) -> None:

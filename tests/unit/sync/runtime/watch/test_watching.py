@@ -344,3 +344,16 @@ def test_nothing_is_entered_where_nobody_watches() -> None:
     with region("build") as scope:
         assert scope is None
     assert scopes.current() is None
+
+
+def test_no_call_is_lost_while_others_look(device: FakeDevice) -> None:
+    """Threads wait while another asks again and again what was seen so far."""
+    with SyncWatch(keep=100_000) as watch:
+        waiting = [threading.Thread(target=lambda: [device.waits() for _ in range(300)]) for _ in range(4)]
+        for thread in waiting:
+            thread.start()
+        while any(thread.is_alive() for thread in waiting):
+            torch.cuda.synchronize()
+            assert len(watch.events) >= 1
+    warned = [event for event in watch.events if "warn" in event.layers]
+    assert sum(event.times for event in warned) == 1200
