@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from typing import Any
 
 from dsv4prof.model.syncs import Observation
@@ -24,7 +23,6 @@ def judged(case: Case, prelude: str, detector: Detector) -> Verdict:
             _run(case, prelude, detector, seen)
     except Exception as problem:  # noqa: BLE001  a case is any code at all, and the others still count
         error = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
-        sys.exc_info()
     return verdict(case.id, detector.names(), seen, error=error)
 
 
@@ -35,16 +33,21 @@ def _run(case: Case, prelude: str, detector: Detector, seen: list[Observation]) 
     names = namespace(case.needs)
     exec(compile(prelude, "<prelude>", "exec"), names)
     exec(setup, names)
-    whole: list[Observation] = []
+    failures: list[Exception] = []
     try:
-        whole = detector.judge(lambda: _noting(call, names))
+        seen.extend(detector.judge(lambda: _noting(call, names, failures)))
     finally:
-        seen.extend(whole)
         exec(after, names)
+    if failures:
+        raise failures[0]
 
 
-def _noting(call: Any, names: dict[str, Any]) -> None:
-    exec(call, names)
+def _noting(call: Any, names: dict[str, Any], failures: list[Exception]) -> None:
+    """What was seen before an error counts, so the error waits until the detector has answered."""
+    try:
+        exec(call, names)
+    except Exception as problem:  # noqa: BLE001  a case is any code at all
+        failures.append(problem)
 
 
 def namespace(needs: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def same_values(left: Any, right: Any) -> bool:
         return True
     try:
         return (
-            left.data_ptr() == right.data_ptr()
+            left.data_ptr() == right.data_ptr() != 0
             and left.dtype == right.dtype
             and tuple(left.shape) == tuple(right.shape)
             and tuple(left.stride()) == tuple(right.stride())

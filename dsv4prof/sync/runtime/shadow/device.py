@@ -75,9 +75,9 @@ class ShadowDevice:
             groups.install(patches, world)
             raw.install(patches, world)
             moving.install(patches)
-            stack.enter_context(_visible_lifts())
+            lifts = stack.enter_context(_visible_lifts())
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            functions = replacements(world)
+            functions = replacements(world, lifts=lifts)
             world.mode = OperatorMode(world)
             follow_threads(patches, lambda: _entered(world, functions))
             stack.enter_context(_entered(world, functions))
@@ -106,16 +106,16 @@ def _entered(world: World, functions: dict[Callable[..., Any], Callable[..., Any
 
 
 @contextmanager
-def _visible_lifts() -> Iterator[None]:
-    """`torch.tensor(values, device=...)` shows its upload, where this torch can."""
+def _visible_lifts() -> Iterator[bool]:
+    """Whether `torch.tensor(values, device=...)` shows its upload, as it does where this torch can be told so."""
     switch = getattr(torch._C, "_set_only_lift_cpu_tensors", None)
     asked = getattr(torch._C, "_only_lift_cpu_tensors", None)
     if switch is None:
-        yield
+        yield False
         return
     before = bool(asked()) if asked is not None else False
     switch(True)
     try:
-        yield
+        yield True
     finally:
         switch(before)

@@ -14,11 +14,15 @@ from dsv4prof.sync.runtime.shadow.world import World
 _Function = Callable[..., Any]
 
 
-def replacements(world: World) -> dict[_Function, _Function]:
-    """By the function that they replace while a program calls it outermost."""
+def replacements(world: World, *, lifts: bool) -> dict[_Function, _Function]:
+    """By the function that they replace while a program calls it outermost.
+
+    lifts: torch shows the upload within `torch.tensor(values, device=...)`; else it is made visible here.
+    """
     tensor = torch.Tensor
     found: dict[_Function, _Function] = {
-        one: _built(one, world) for one in (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
+        one: _built(one, world, lifts=lifts)
+        for one in (torch.tensor, torch.as_tensor, torch.asarray, tensor.new_tensor)
     }
     for read in (tensor.numpy, tensor.tolist, tensor.item, tensor.__array__, tensor.data_ptr):
         found[read] = _read(read, world)
@@ -29,7 +33,7 @@ def replacements(world: World) -> dict[_Function, _Function]:
     return found
 
 
-def _built(function: _Function, world: World) -> _Function:
+def _built(function: _Function, world: World, *, lifts: bool) -> _Function:
     """Elements that are shadows are read one by one, as torch does; a pinned result is noted as such."""
 
     def build(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
@@ -41,7 +45,11 @@ def _built(function: _Function, world: World) -> _Function:
             options.setdefault("dtype", given[0].dtype)
             options.setdefault("device", given[0].device)
             return torch.tensor(*given[1:], **options)
-        made = function(*given, **options)
+        device = options.get("device")
+        if not lifts and device is not None and not isinstance(given[place], torch.Tensor):
+            made = function(*given, **{**options, "device": "cpu"}).to(device)
+        else:
+            made = function(*given, **options)
         return made.pin_memory() if pin_memory else made
 
     return build

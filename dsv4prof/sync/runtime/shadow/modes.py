@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dsv4prof.sync.runtime.shadow.operators import run
 from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
+from dsv4prof.sync.runtime.shadow.unguarded import without_guard
 from dsv4prof.sync.runtime.shadow.world import World
 
 _Function = Callable[..., Any]
@@ -38,19 +39,24 @@ class FunctionMode(TorchFunctionMode):
     def __init__(self, world: World, replaced: dict[_Function, _Function]) -> None:
         super().__init__()
         self._world, self._replaced = world, replaced
+        self._plainly = _plainly if world.guarded else without_guard(world)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         here, kwargs = self._world.here, kwargs or {}
         replacement = self._replaced.get(func)
         name = getattr(func, "__name__", "")
         if here.function or name == "__get__":
-            return func(*args, **kwargs) if replacement is None else replacement(*args, **kwargs)
+            return self._plainly(replacement or func, args, kwargs)
         here.function = name
         here.indexed_by_device = name in _INDEXING and _device_index(args[1])
         try:
-            return func(*args, **kwargs) if replacement is None else replacement(*args, **kwargs)
+            return self._plainly(replacement or func, args, kwargs)
         finally:
             here.function, here.indexed_by_device = "", False
+
+
+def _plainly(function: _Function, args: Any, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
 
 
 def _device_index(index: Any) -> bool:

@@ -144,8 +144,8 @@ class World:
         here.tensors = tensors
         if here.graph is not None and reason.kind.waits:
             raise RuntimeError(f"operation not permitted when stream is capturing: {op}: {reason.text}")
-        on_stream = reason.direction in ("d2h", "h2d")
-        if reason.kind.waits and on_stream and self.timeline.is_idle(here.stream):
+        waits = reason.kind.waits and reason.direction in ("d2h", "h2d")
+        if waits and self.timeline.is_idle(here.stream):
             text = f"{reason.text}; the stream had nothing to do, so this costs a call only"
             reason = msgspec.structs.replace(reason, kind=Kind.SUSPECT, text=text)
         self._sink(
@@ -165,7 +165,7 @@ class World:
                 start_ns=time.monotonic_ns(),
             )
         )
-        return on_stream and reason.kind.waits
+        return waits
 
     def _behind_the_queue(self, reason: Reason, call: OpCall) -> Reason:
         """A staged upload waits where too many are pending behind a device that is busy."""
