@@ -27,13 +27,15 @@ from dsv4prof.model.report import Check, Provenance, Report, Verdict
 from dsv4prof.model.syncs import Direction, Layer
 from dsv4prof.sync.exercised import encode_ran
 from dsv4prof.sync.runtime.watch import orders
+from dsv4prof.sync.runtime.watch.choice import ON_A_GPU
 from dsv4prof.sync.runtime.watch.orders import Orders
 from dsv4prof.sync.runtime.watch.policy import disallowing
 from dsv4prof.sync.runtime.watch.ran_log import Folder, read_folder
 from dsv4prof.sync.runtime.watch.sites import Site, ran_of, sites_of
 
+__all__ = ["ON_A_GPU", "Ending", "WatchRequest", "audit_run"]
+
 INTERRUPTED = 130
-_NOT_FOUND = 127
 _SIGNALLED = 128
 
 

@@ -32,7 +32,7 @@ def run(
     no_gpu: Annotated[bool, typer.Option("--no-gpu", help="On shadow tensors that say cuda")] = False,
     vendor: Annotated[str, typer.Option("--vendor", metavar="V", help="What shadows say: cuda or hip")] = "cuda",
     layers: Annotated[
-        str | None, typer.Option("--layers", metavar="A,B", help="Layers; default: those that cost little")
+        str | None, typer.Option("--layers", metavar="A,B", help="Layers, or all; default: what costs little")
     ] = None,
     max_syncs: Annotated[
         int | None, typer.Option("--max-syncs", metavar="N", help="Exit 1 where a step waits more often", min=0)
@@ -60,14 +60,14 @@ def run(
     """Watch a command for host syncs."""
     given = {"sessions_dir": sessions_dir, "format": format, "fail_on": fail_on}
     chosen = choose(NAMES, given, show=show_settings)
-    from dsv4prof.api.audit_watching import WatchRequest, audit_run
+    from dsv4prof.api.audit_watching import ON_A_GPU, WatchRequest, audit_run
 
     if vendor not in ("cuda", "hip"):
         raise UsageError(f"--vendor {vendor!r} is not known", hint="cuda or hip")
     request = WatchRequest(
         no_gpu=no_gpu,
         vendor=vendor,  # type: ignore[arg-type]
-        layers=_words(layers) or None,
+        layers=ON_A_GPU if layers == "all" else _words(layers) or None,
         max_syncs=max_syncs,
         warmup=warmup,
         disallow=_words(disallow),

@@ -160,7 +160,7 @@ class ThreadCalls:
             return None
         if observation.layer == "callbacks":
             return next(
-                (call for call in self._calls if _lacks(call, "callbacks") and "gpu_trace" in call.counts), None
+                (call for call in list(self._calls) if _lacks(call, "callbacks") and "gpu_trace" in call.counts), None
             )
         if observation.layer == "warn":
             return next((call for call in list(self._calls) if _lacks(call, "warn") and expects(call, "warn")), None)
