@@ -46,6 +46,10 @@ class Sums(Protocol):
     def collect(self) -> None:
         """Tell the sums that have arrived; never waits."""
 
+    @property
+    def missing(self) -> int:
+        """Sums that have not arrived."""
+
 
 class Contracts:
     """Told before and after every repeat_interleave."""

@@ -22,11 +22,12 @@ _PATIENCE_S = 1.0
 
 
 class DeviceSums:
-    """`dropped` counts sums that found no free word: the device was too far behind."""
+    """`dropped` counts sums that found no free word: the device was too far behind; `missing` are still under way."""
 
     def __init__(self) -> None:
-        self._words = torch.full((_WORDS,), _NOT_YET, dtype=torch.int64, pin_memory=torch.cuda.is_available())
-        self._values = (ctypes.c_int64 * _WORDS).from_address(self._words.data_ptr())
+        # Pinned at the first use: a watch must not be what initialises the device, before a program forks.
+        self._words: torch.Tensor | None = None
+        self._values: Any = None
         self._free = deque(range(_WORDS))
         self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
         self.dropped = 0
@@ -35,6 +36,10 @@ class DeviceSums:
         """Sum a tensor of integers behind what is queued; `then` hears of it in a later `collect`."""
         if torch.cuda.is_current_stream_capturing():
             return
+        if self._words is None:
+            with _disable_current_modes():
+                self._words = torch.full((_WORDS,), _NOT_YET, dtype=torch.int64, pin_memory=True)
+            self._values = (ctypes.c_int64 * _WORDS).from_address(self._words.data_ptr())
         if not self._free:
             self.collect()
         if not self._free:
@@ -45,6 +50,10 @@ class DeviceSums:
         with _disable_current_modes(), torch.no_grad():
             self._words[word].copy_(tensor.sum(dtype=torch.int64), non_blocking=True)
         self._waiting.append((word, then))
+
+    @property
+    def missing(self) -> int:
+        return self.dropped + len(self._waiting)
 
     def collect(self) -> None:
         """Tell what has arrived, in order of queueing as far as it has."""

@@ -58,14 +58,20 @@ class Places:
             return "pageable"
         known = self._known.get(start)
         if known is None:
+            if not torch.cuda.is_initialized():
+                return "pageable"
             known = "pinned" if start and tensor.is_pinned() else "pageable"
             self.follow(tensor, known)
         return known
 
     def follow(self, tensor: Any, place: Place) -> None:
         """Hear when the storage is given back to its allocator."""
-        storage = self._inner_of(tensor).untyped_storage()
-        start = storage.data_ptr()
+        try:
+            storage = self._inner_of(tensor).untyped_storage()
+            start = storage.data_ptr()
+        except (NotImplementedError, RuntimeError):
+            # Fake tensors of a compiler have no memory.
+            return
         if not start or start in self._known:
             return
         self._known[start] = place
@@ -88,7 +94,8 @@ class _Mode(TorchDispatchMode):
             # In inference mode they arrive whole; on a device it is their parts that run.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        stream = _number_of(torch.cuda.current_stream())
+        # A watch must not be what initialises the device.
+        stream = _number_of(torch.cuda.current_stream()) if torch.cuda.is_initialized() else 0
         call = OpCall(func._schema.name, func._schema.overload_name, args, kwargs or {}, self._places, stream)
         with self._tracker.known_work():
             self._tracker.op_begins(call)

@@ -19,6 +19,8 @@ _WAITING = frozenset({"cudaMemcpy", "hipMemcpy"})
 _STREAM_WAIT = frozenset({"cudaStreamSynchronize", "hipStreamSynchronize"})
 _DEVICE_WAIT = frozenset({"cudaDeviceSynchronize", "hipDeviceSynchronize"})
 _TO_DEVICE, _TO_HOST = 1, 2
+# What `ctypes.cdll.LoadLibrary` makes.
+_LOADS = "_dlltype"
 
 
 class RawListener(Protocol):
@@ -32,18 +34,30 @@ class RawListener(Protocol):
 @contextmanager
 def raw_copies_watched(listener: RawListener) -> Iterator[None]:
     """Libraries of the runtime opened inside tell of their copies. An inner watch takes over from an outer one."""
-    real = ctypes.CDLL
+    real, loading = ctypes.CDLL, vars(ctypes.cdll)
+    before = loading.get(_LOADS)
 
-    def opened(name: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(name, str) or not _RUNTIME.fullmatch(name.rpartition("/")[2]):
-            return real(name, *args, **kwargs)
-        return _Library(real(name, *args, **kwargs), listener)
+    class Opening(type):
+        """Still the class that programs derive from and ask instances of."""
 
+        def __call__(cls, name: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if cls is not opened:
+                return super().__call__(name, *args, **kwargs)
+            library = real(name, *args, **kwargs)
+            is_runtime = isinstance(name, str) and _RUNTIME.fullmatch(name.rpartition("/")[2])
+            return _Library(library, listener) if is_runtime else library
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, real if cls is opened else ()) or super().__instancecheck__(instance)
+
+    opened = Opening("CDLL", (real,), {})
     ctypes.CDLL = opened  # type: ignore[misc,assignment]
+    loading[_LOADS] = opened
     try:
         yield
     finally:
         ctypes.CDLL = real  # type: ignore[misc]
+        loading[_LOADS] = before
 
 
 class _Library:

@@ -98,6 +98,7 @@ class HazardTracker:
                 totals=self.contracts.totals(),
                 found=self.hazards(),
                 lost=self._keeper.lost,
+                unheard=0 if self.contracts.sums is None else self.contracts.sums.missing,
                 events=list(self._keeper.events),
             )
 

@@ -105,7 +105,13 @@ def test_copies_of_a_runtime_opened_by_name_are_told_and_made(monkeypatch):
         assert runtime.cudaMemcpyAsync(*boxes) == 0 and target.value == 7
         assert runtime.cudaMemcpy(*boxes[:4]) == 1 and runtime.cudaGetDevice() == 4
         runtime["cudaStreamSynchronize"](ctypes.c_void_p(None))
-        assert isinstance(ctypes.CDLL("libm.so.6"), Runtime)
+        assert type(ctypes.CDLL("libm.so.6")) is Runtime and isinstance(ctypes.CDLL("libm.so.6"), ctypes.CDLL)
+        assert type(ctypes.cdll.LoadLibrary("libcudart.so")) is type(runtime)
+
+        class Derived(ctypes.CDLL):
+            pass
+
+        assert isinstance(Derived("libm.so.6"), Derived) and not isinstance(runtime, Derived)
     assert heard.calls == [
         ("is_memory", from_, 8, "pinned"), ("is_memory", to, 8, "device"), ("raw_copy", to, from_, 8, 96),
         ("host_waits_stream", 0),
