@@ -8,12 +8,12 @@ import pytest
 
 from dsv4prof.errors import InputError
 from dsv4prof.model.session import RankCoordinates
-from dsv4prof.target.engine import _prepare, check
+from dsv4prof.target.engine import check, prepared
 from dsv4prof.target.spec import RunSpec
 
 
 def prompts_of(spec: RunSpec) -> list[list[int]]:
-    return _prepare(spec, RankCoordinates(rank=0))[1]
+    return prepared(spec, RankCoordinates(rank=0))[1]
 
 
 def test_prompts_repeat_from_the_start(tmp_path: Path) -> None:
