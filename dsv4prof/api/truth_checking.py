@@ -120,7 +120,7 @@ def _sentence(union: Agreement, verdicts: Sequence[CaseVerdict]) -> str:
 
 def _counts(one: Agreement) -> dict[str, Any]:
     counts: dict[str, Any] = msgspec.to_builtins(one)
-    return counts
+    return {**counts, "missed": list(one.missed), "false": list(one.false)}
 
 
 def _without_id(one: CaseVerdict) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from dsv4prof.sync.runtime.shadow.generators import Generators
 from dsv4prof.sync.runtime.shadow.graphs import ShadowGraph
 from dsv4prof.sync.runtime.shadow.patches import Patches
 from dsv4prof.sync.runtime.shadow.streams import ShadowEvent, ShadowStream, StreamContext, Streams, makes, or_host
+from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
 from dsv4prof.sync.runtime.shadow.world import World
 
 Vendor = Literal["cuda", "hip"]
@@ -44,9 +44,10 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     patches.put_all(cuda, generators.functions())
     patches.put_all(cuda.memory, {name: getattr(cuda, name) for name in _memory(world, properties)})
     patches.put_all(cuda.random, {k: v for k, v in generators.functions().items() if k != "default_generators"})
-    patches.put_all(cuda, {name: _tensor_type(dtype) for name, dtype in _TENSOR_TYPES.items()})
+    patches.put_all(cuda, {name: _TensorType(name, (), {"dtype": dtype}) for name, dtype in _TENSOR_TYPES.items()})
     patches.put(cuda.Stream, "__new__", makes(streams.stream))
     patches.put(cuda.ExternalStream, "__new__", makes(streams.external))
+    patches.put(cuda.StreamContext, "__new__", makes(lambda stream: StreamContext(streams, stream)))
     patches.put(cuda.Event, "__new__", makes(streams.event))
     patches.put(cuda.device, "__enter__", lambda self: _enter_device(self, world))
     patches.put(cuda.device, "__exit__", lambda self, *_: _leave_device(self, world))
@@ -126,7 +127,6 @@ def _streams(streams: Streams) -> dict[str, Any]:
         "default_stream": streams.default,
         "set_stream": streams.set_current,
         "stream": lambda stream: StreamContext(streams, stream),
-        "StreamContext": lambda stream: StreamContext(streams, stream),
         "get_stream_from_external": lambda data_ptr, device=None: streams.external(data_ptr, device),
     }
 
@@ -202,15 +202,19 @@ def _properties(vendor: Vendor) -> SimpleNamespace:
     )
 
 
-def _tensor_type(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """`torch.cuda.LongTensor(values)` or `(2, 3)`, the old way of making tensors."""
+class _TensorType(type):
+    """`torch.cuda.LongTensor(values)` or `(2, 3)`, the old way of making tensors; also asked by isinstance."""
 
-    def make(*args: Any, **options: Any) -> torch.Tensor:
+    dtype: torch.dtype
+
+    def __call__(cls, *args: Any, **options: Any) -> torch.Tensor:
         if len(args) == 1 and not isinstance(args[0], int):
-            return torch.tensor(args[0], dtype=dtype, device="cuda")
-        return torch.empty(args, dtype=dtype, device="cuda")
+            # dsv4prof: allow[DSV108] what the program asked for; the shadow tells it
+            return torch.tensor(args[0], dtype=cls.dtype, device="cuda")
+        return torch.empty(args, dtype=cls.dtype, device="cuda")
 
-    return make
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, ShadowTensor) and instance.dtype == cls.dtype
 
 
 def _enter_device(context: Any, world: World) -> None:
