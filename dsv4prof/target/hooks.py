@@ -13,7 +13,12 @@ from typing import Any, Protocol
 
 from dsv4prof.model.annotation import format_annotation
 from dsv4prof.sync.runtime.region import RegionCalls
-from dsv4prof.sync.runtime.watch import scopes
+from dsv4prof.sync.runtime.watch import Allowance, scopes
+
+# Waits of the engine that are meant to be, by the span that they stand in.
+INTENDED = {
+    "read_tokens": Allowance(reason="the one wait of a step: its tokens decide what is scheduled next", times=1),
+}
 
 
 class PhaseName(Protocol):
@@ -101,7 +106,9 @@ class ProfilingHooks:
             named = self.spans.span(name)
         elif self.annotate:
             named = _range(format_annotation("span", name))
-        return self._within(scopes.region(name), named) if scopes.watched() else named
+        if not scopes.watched():
+            return named
+        return self._within(scopes.region(name, allowance=INTENDED.get(name)), named)
 
     def _within(
         self, scope: AbstractContextManager[object], named: AbstractContextManager[object]

@@ -136,7 +136,6 @@ def arm(orders: Orders) -> None:
         alloc=levels.alloc or "log",
         max_syncs=orders.max_syncs,
         warmup=orders.warmup,
-        allow=intended(),
         hazards=orders.hazards,
         strict=False,
         keep=0,
@@ -176,15 +175,6 @@ def _keep_launches(orders: Orders) -> None:
         faults.__exit__(type(error) if error is not None else None, error, None)
 
     atexit.register(close)
-
-
-def intended() -> dict[str, Any]:
-    """Waits of the embedded engine that are meant to be, by the span that they stand in."""
-    from dsv4prof.sync.runtime.watch.policy import Allowance
-
-    return {
-        "read_tokens": Allowance(reason="the one wait of a step: its tokens decide what is scheduled next", times=1)
-    }
 
 
 def _finish(orders: Orders, watch: Any, log: Any, follower: Any) -> None:
