@@ -61,6 +61,18 @@ def test_the_accidental_sync_is_what_keeps_the_staging_fault_rare(staging_log, t
     assert data["source"]["found"][0]["code"] == "DSV105"
 
 
+def test_the_accidental_sync_hides_the_race_of_a_missing_barrier(tmp_path):
+    """The same read of the size orders the next step's table write behind this one's reads."""
+    watch, failure = watched(8, faults=("no_war_barrier",), requests=3, chunk_tokens=32)
+    path = tmp_path / "run.hazards.json.gz"
+    watch.save(path)
+    assert not failure and "write-after-read" not in {hazard.trouble for hazard in watch.hazards()}
+    data = hazards_explain("metadata.py:76", ran=path).data
+    assert data["answer"] == "protects"
+    assert {each["code"] for each in data["protects"]} == {"DSV204"}
+    assert "write-after-read" in {each["trouble"] for each in data["protects"]}
+
+
 def test_the_one_wait_of_a_step_protects_the_tokens(staging_log, tmp_path):
     path = tmp_path / "run.hazards.json.gz"
     save(staging_log, path)

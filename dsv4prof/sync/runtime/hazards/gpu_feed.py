@@ -3,8 +3,8 @@
 Imports torch, so it is itself only imported inside functions. Heard are the operators of the thread that starts the
 feed, in eager code; streams and events of `torch.cuda` on every thread; graphs, whose captured work counts at each
 replay; raw copies through ctypes (`raw_copies`). Collectives count as work of the current stream. Not heard: compiled
-code that launches kernels by itself, `torch.Event` and `torch.Stream` without a device in their name. Verified on CUDA
-only; on HIP, where torch has the same names, it has never been run.
+code that launches kernels by itself, `torch.Event` and `torch.Stream` without a device in their name. On HIP,
+where torch has the same names, it has never been run.
 """
 
 from __future__ import annotations
