@@ -33,7 +33,11 @@ if triton is not None:
 
 def main(folder: Path, how: str) -> None:
     device = torch.device("cuda:0")
-    with FaultWatch(folder, timeout_s=3.0, grace_s=1.0, facts={"argv": ["python", "fault_gpu_child.py", how]}) as watch:
+    facts = {"argv": ["python", "fault_gpu_child.py", how]}
+    if how == "hang":
+        # Compiled before: a compilation within a step is a step that does not move.
+        wait_for_flag[(1,)](*(torch.ones(1, dtype=torch.int32, device=device) for _ in range(2)))
+    with FaultWatch(folder, timeout_s=5.0 if how == "hang" else None, grace_s=1.0, facts=facts) as watch:
         table = torch.randn(1000, 64, device=device)
         good = torch.arange(8, device=device)
         # Torch's kernels may compute with 32 bits: an index beyond them could wrap into the table again.

@@ -177,6 +177,23 @@ def test_nothing_is_marked_in_a_capture(tmp_path: Path, device: SimpleNamespace)
     assert FakeEvent.recorded == 0
 
 
+def test_nobody_asks_while_paused_and_ends_of_phases_are_marked(tmp_path: Path, device: SimpleNamespace) -> None:
+    ring = RingWriter(tmp_path / "r", facts={}, launches=64, captured=1, buffers=1)
+    progress = DeviceProgress(ring, device=0, every=32)
+    progress.boundary(1)
+    assert FakeEvent.recorded == 0, "nothing was launched"
+    progress.launched(2, 7)
+    progress.boundary(3)
+    assert read_fault_record(ring.path).marked == {7: 3}
+    progress.pause(True)
+    FakeEvent.done = 1
+    assert not progress.poll()
+    progress.launched(4, 7, mark=True)
+    assert FakeEvent.recorded == 1
+    progress.pause(False)
+    assert progress.poll()
+
+
 def test_a_lost_device_is_asked_once(tmp_path: Path, device: SimpleNamespace) -> None:
     ring = RingWriter(tmp_path / "r", facts={}, launches=64, captured=1, buffers=1)
     progress = DeviceProgress(ring, device=0, every=1)

@@ -75,7 +75,12 @@ def _graphs(graph_type: Any, ring: RingWriter, notes: LaunchNotes, state: Launch
 
     def begin(original: Any) -> Any:
         def capture_begin(self: Any, *args: Any, **keywords: Any) -> Any:
-            result = original(self, *args, **keywords)
+            notes.progress.pause(True)
+            try:
+                result = original(self, *args, **keywords)
+            except BaseException:
+                notes.progress.pause(False)
+                raise
             number = next(numbers)
             setattr(self, _ID, number)
             state.graph = number
@@ -88,7 +93,10 @@ def _graphs(graph_type: Any, ring: RingWriter, notes: LaunchNotes, state: Launch
         def capture_end(self: Any, *args: Any, **keywords: Any) -> Any:
             state.graph = 0
             ring.cell(Cell.CAPTURING, 0)
-            return original(self, *args, **keywords)
+            try:
+                return original(self, *args, **keywords)
+            finally:
+                notes.progress.pause(False)
 
         return capture_end
 

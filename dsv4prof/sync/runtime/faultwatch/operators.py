@@ -44,7 +44,7 @@ class LaunchNotes:
         self._ring = ring
         self._buffers = buffers
         self._live = buffers.live
-        self._progress = progress
+        self.progress = progress
         self._state = state
         self._described: dict[tuple[str, Any, Any], int] = {}
 
@@ -72,7 +72,7 @@ class LaunchNotes:
                     if isinstance(each, tensor):
                         on_device = self._touch(name, flag, each, touches, seen) or on_device
         state = self._state
-        stream = self._progress.stream() if on_device else HOST
+        stream = self.progress.stream() if on_device else HOST
         number = self._ring.launch(
             kind, step=state.step, phase=state.phase, span=state.span, operator=operator, kernel=kernel, stream=stream,
             thread=get_ident(), graph=graph or state.graph, touches=touches, captured=state.graph != 0,
@@ -92,7 +92,7 @@ class LaunchNotes:
                 if isinstance(each, self._tensor):
                     self._made(number, stream, operator, each)
         if stream != HOST and not self._state.graph:
-            self._progress.launched(number, stream, mark=mark)
+            self.progress.launched(number, stream, mark=mark)
 
     def _made(self, number: int, stream: int, operator: int, result: Any) -> None:
         try:

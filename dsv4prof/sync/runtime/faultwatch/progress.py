@@ -24,6 +24,12 @@ class Progress(Protocol):
     def poll(self) -> bool:
         """Ask what is complete; whether anything is new. For any thread."""
 
+    def boundary(self, number: int) -> None:
+        """A step or phase ended with this record: a marker goes behind what the current stream has without one."""
+
+    def pause(self, paused: bool) -> None:
+        """While paused nobody asks the device: a capture in the strict mode ends by a question from any thread."""
+
 
 class HostProgress:
     """Where nothing runs ahead of the host: what came back is complete."""
@@ -36,6 +42,12 @@ class HostProgress:
 
     def poll(self) -> bool:
         return False
+
+    def boundary(self, number: int) -> None:
+        return
+
+    def pause(self, paused: bool) -> None:
+        return
 
 
 class LateProgress:
@@ -62,6 +74,16 @@ class LateProgress:
     def poll(self) -> bool:
         return self._found is not None and self._found.poll()
 
+    def boundary(self, number: int) -> None:
+        if self._found is not None:
+            self._found.boundary(number)
+
+    def pause(self, paused: bool) -> None:
+        # A capture uses the device, so it can be found now.
+        self.stream()
+        if self._found is not None:
+            self._found.pause(paused)
+
 
 class DeviceProgress:
     """Markers on the streams of one CUDA or HIP device: an event behind every `every` launches of a stream.
@@ -86,6 +108,7 @@ class DeviceProgress:
         self._spare: list[Any] = []
         self._asking = threading.Lock()
         self.lost = False
+        self._paused = False
         ring.cell(Cell.TRACKED, 1)
 
     def stream(self) -> int:
@@ -99,8 +122,20 @@ class DeviceProgress:
         if mark or made >= self._every:
             self._mark(number, stream)
 
+    def boundary(self, number: int) -> None:
+        if self.lost or self._paused:
+            return
+        stream = self.stream()
+        if self._counts.get(stream):
+            self._mark(number, stream)
+
+    def pause(self, paused: bool) -> None:
+        # Whoever is asking right now is done before the capture begins.
+        with self._asking:
+            self._paused = paused
+
     def _mark(self, number: int, stream: int) -> None:
-        if self._cuda.is_current_stream_capturing():
+        if self._paused or self._cuda.is_current_stream_capturing():
             return
         self._counts[stream] = 0
         self.poll()
@@ -120,6 +155,8 @@ class DeviceProgress:
         if self.lost or not self._asking.acquire(blocking=False):
             return False
         try:
+            if self._paused:
+                return False
             moved = [self._ask(stream, waiting) for stream, waiting in list(self._outstanding.items())]
             return any(moved)
         except RuntimeError as error:

@@ -74,7 +74,7 @@ class FaultWatch:
         with ExitStack() as stack:
             self._ring = RingWriter(self.path, facts=self._all_facts(torch))
             stack.push(self._close_ring)
-            progress = self._progress()
+            progress = self._progress = self._made_progress()
             buffers = BufferTable(self._ring, step=lambda: self._state.step)
             stack.callback(setattr, buffers, "open", False)
             notes = LaunchNotes(self._ring, buffers, progress, self._state)
@@ -104,7 +104,7 @@ class FaultWatch:
     def _close_ring(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._ring.close(ended=error is None)
 
-    def _progress(self) -> Progress:
+    def _made_progress(self) -> Progress:
         if self._device is None:
             return HostProgress()
         if self._device == "current":
@@ -179,7 +179,8 @@ class FaultWatch:
     def end(self, kind: Kind, name: str, before: tuple[int, int]) -> None:
         """Leave it again."""
         over = Kind.STEP_END if kind is Kind.STEP else Kind.PHASE_END
-        self._ring.launch(over, step=self._state.step, phase=self._state.phase, kernel=self._ring.name(name))
+        number = self._ring.launch(over, step=self._state.step, phase=self._state.phase, kernel=self._ring.name(name))
+        self._progress.boundary(number)
         if kind is Kind.STEP:
             self._depth -= 1
             self._ring.cell(Cell.STEPS_DONE, self._ring.read_cell(Cell.STEPS_DONE) + 1)
