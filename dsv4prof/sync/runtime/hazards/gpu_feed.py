@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.hazards.device_sums import DeviceSums
-from dsv4prof.sync.runtime.hazards.tensors import tensors_in
+from dsv4prof.sync.runtime.hazards.tensors import stream_number, tensors_in
 from dsv4prof.sync.runtime.hazards.tracker import HazardTracker
 from dsv4prof.sync.runtime.shadow.schemas import decomposes
 
@@ -95,7 +95,7 @@ class _Mode(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         # A watch must not be what initialises the device.
-        stream = _number_of(torch.cuda.current_stream()) if torch.cuda.is_initialized() else 0
+        stream = stream_number(torch.cuda.current_stream()) if torch.cuda.is_initialized() else 0
         call = OpCall(func._schema.name, func._schema.overload_name, args, kwargs or {}, self._places, stream)
         with self._tracker.known_work():
             self._tracker.op_begins(call)
@@ -122,7 +122,7 @@ class _Feed:
             (event, "wait", self._stream_waits),
             (event, "synchronize", lambda _, which: tracker.host_waits_event(self._event(which))),
             (event, "query", lambda done, which: tracker.event_queried(self._event(which), bool(done))),
-            (stream, "synchronize", lambda _, which: tracker.host_waits_stream(_number_of(which))),
+            (stream, "synchronize", lambda _, which: tracker.host_waits_stream(stream_number(which))),
             (stream, "query", self._stream_queried),
             (cuda, "synchronize", lambda *_, **__: tracker.host_waits_device()),
             (cuda.CUDAGraph, "capture_begin", lambda _, graph, *__, **___: tracker.graph_begins(id(graph))),
@@ -137,17 +137,17 @@ class _Feed:
                 opened.enter_context(_wrapped(owner, name, tell))
 
     def _recorded(self, _: Any, event: Any, stream: Any = None) -> None:
-        self._tracker.event_recorded(self._event(event), _number_of(stream or torch.cuda.current_stream()))
+        self._tracker.event_recorded(self._event(event), stream_number(stream or torch.cuda.current_stream()))
 
     def _stream_waits(self, _: Any, event: Any, stream: Any = None) -> None:
-        self._tracker.stream_waits_event(_number_of(stream or torch.cuda.current_stream()), self._event(event))
+        self._tracker.stream_waits_event(stream_number(stream or torch.cuda.current_stream()), self._event(event))
 
     def _stream_queried(self, done: Any, stream: Any) -> None:
         if done:
-            self._tracker.host_waits_stream(_number_of(stream))
+            self._tracker.host_waits_stream(stream_number(stream))
 
     def _replayed(self, _: Any, graph: Any) -> None:
-        self._tracker.graph_replayed(id(graph), _number_of(torch.cuda.current_stream()))
+        self._tracker.graph_replayed(id(graph), stream_number(torch.cuda.current_stream()))
 
     def _host_read(self, _: Any, tensor: Any, *__: Any, **___: Any) -> None:
         if tensor.device.type == "cpu":
@@ -181,9 +181,3 @@ def _wrapped(owner: Any, name: str, tell: Callable[..., None]) -> Iterator[None]
             delattr(owner, name)
         else:
             setattr(owner, name, real)
-
-
-def _number_of(stream: Any) -> int:
-    """The stream's handle; default streams, whose handle is 0 on every device, are told apart by the device."""
-    handle = int(stream.cuda_stream)
-    return handle or -int(getattr(stream, "device_index", 0) or 0)

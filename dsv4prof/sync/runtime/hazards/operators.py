@@ -12,7 +12,16 @@ from typing import Any, Protocol
 
 from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.hazards.events import Event, HostUse, HostWaits, Kept, Made, Span, Work
-from dsv4prof.sync.runtime.hazards.tensors import Effects, InnerOf, Memory, argument, effects_of, is_dense, memory_of
+from dsv4prof.sync.runtime.hazards.tensors import (
+    Effects,
+    InnerOf,
+    Memory,
+    argument,
+    effects_of,
+    is_dense,
+    memory_of,
+    stream_number,
+)
 from dsv4prof.sync.runtime.reasons import reasons_of
 
 _COPIES = {"aten::copy_": (1, 0, 2), "aten::_copy_from": (0, 1, 2)}
@@ -118,8 +127,8 @@ class Operators:
         tensor, stream = argument(call, 0, "self"), argument(call, 1, "s")
         made: list[Event] = []
         spans = self._spans(call, [tensor], None, made)
-        number = getattr(stream, "cuda_stream", getattr(stream, "stream_id", stream))
-        return made + [Kept(span.buffer, int(number)) for _, span in spans if isinstance(number, int)]
+        number = stream if isinstance(stream, int) else stream_number(stream)
+        return made + [Kept(span.buffer, number) for _, span in spans]
 
     def _spans(
         self, call: OpCall, tensors: Sequence[Any], stream: int | None, makings: list[Event]

@@ -84,6 +84,15 @@ def memory_of(tensor: Any, inner_of: InnerOf) -> Memory | None:
     return Memory(start, nbytes, low, high, pitch, width) if width < pitch else Memory(start, nbytes, low, high, 0, 0)
 
 
+def stream_number(stream: Any) -> int:
+    """The stream's handle; default streams, whose handle is 0 on every device, are told apart by the device."""
+    if not hasattr(stream, "cuda_stream"):
+        # Operators get streams without the name of a device.
+        ids = {name: getattr(stream, name) for name in ("stream_id", "device_index", "device_type")}
+        stream = torch.cuda.Stream(**ids)
+    return int(stream.cuda_stream) or -int(getattr(stream, "device_index", 0) or 0)
+
+
 def is_dense(tensor: Any, inner_of: InnerOf) -> bool:
     return bool(inner_of(tensor).is_contiguous())
 
