@@ -8,6 +8,7 @@ of these files more.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,9 @@ class Follower:
     """Tells `entered(file, qualified name, line of its def)` once of each function below `paths`."""
 
     def __init__(self, paths: Sequence[str], entered: Entered) -> None:
-        self._prefixes = tuple(_prefix(path) for path in paths)
+        full = [Path(path).resolve() for path in paths]
+        self._files = frozenset(str(path) for path in full if not path.is_dir())
+        self._folders = tuple(str(path) + os.sep for path in full if path.is_dir())
         self._entered = entered
         self._lines: dict[CodeType, set[int]] = {}
         self._others: set[CodeType] = set()
@@ -86,7 +89,9 @@ class Follower:
         if code in self._others:
             return False
         # Modules, classes and comprehensions have no name of their own.
-        if not code.co_filename.startswith(self._prefixes) or code.co_name.startswith("<"):
+        file = code.co_filename
+        named = not code.co_name.startswith("<")
+        if not named or not (file in self._files or file.startswith(self._folders)):
             self._others.add(code)
             return False
         self._lines[code] = set()
@@ -97,9 +102,3 @@ class Follower:
 def _named(code: CodeType) -> str:
     name: str = getattr(code, "co_qualname", code.co_name)
     return name.replace("<locals>.", "")
-
-
-def _prefix(path: str) -> str:
-    """A file itself, and whatever is below a folder."""
-    full = Path(path).resolve()
-    return str(full) + "/" if full.is_dir() else str(full)
