@@ -67,9 +67,12 @@ def pending(record: FaultRecord) -> list[Launch]:
 def suspects(record: FaultRecord, place: Place | None, messages: Iterable[Message]) -> list[Suspect]:
     """Pending launches, most suspect first, at most ten. `place` is where the fault's address lies, if there is one."""
     told = [each for each in messages if each.role != "consequence"]
-    found = [_judge(record, launch, place, told) for launch in pending(record)]
-    if not record.follows_device:
-        found += [_judge(record, launch, place, told) for launch in _last_back(record) if not found]
+    waiting = pending(record)
+    if not waiting and not record.follows_device:
+        waiting = _last_back(record)
+    open_numbers = {each.number for each in waiting}
+    before = {_key(each) for each in record.launches if each.kind.launches and each.number not in open_numbers}
+    found = [_judge(record, launch, place, told, new=_key(launch) not in before) for launch in waiting]
     return sorted(found, key=lambda each: (-each.weight, each.launch.number))[:MOST]
 
 
@@ -82,7 +85,12 @@ def _last_back(record: FaultRecord) -> list[Launch]:
     return [record.last] if record.last is not None else []
 
 
-def _judge(record: FaultRecord, launch: Launch, place: Place | None, told: list[Message]) -> Suspect:
+def _key(launch: Launch) -> tuple[str, int, tuple[int, ...]]:
+    """The same work on the same memory."""
+    return launch.operator or launch.kernel, launch.graph, tuple(each.address for each in launch.touches)
+
+
+def _judge(record: FaultRecord, launch: Launch, place: Place | None, told: list[Message], *, new: bool) -> Suspect:
     weight, evidence = 0, []
     inside = [each for each in record.captured if launch.kind is Kind.GRAPH and each.graph == launch.graph]
     for look, gain in ((_blocked, 300), (_touched, 200), (_named, 100), (_running, _ALONE)):
@@ -90,6 +98,10 @@ def _judge(record: FaultRecord, launch: Launch, place: Place | None, told: list[
         if said:
             weight += gain
             evidence.append(said)
+    # Something else has to speak for it: in most steps something is new.
+    if new and weight > _ALONE and record.follows_device:
+        weight += 30
+        evidence.append("the same work on the same memory had not been completed before")
     if launch.kind is Kind.KERNEL:
         weight += 15
         evidence.append("it is a kernel of the program's own, whose bounds nobody checks")

@@ -91,7 +91,7 @@ def test_the_launch_that_touches_the_buffer_comes_first(ring: RingWriter) -> Non
     assert found.suspect.launch.number == wanted
     assert len(found.suspects) == 3, "what is complete is no suspect"
     assert "past that buffer" in found.suspect.evidence[0]
-    assert any("not known to be complete" in each for each in found.unsure)
+    assert any("certain is that what came before launch 2 (step 3) was complete" in each for each in found.unsure)
 
 
 def test_beyond_the_open_marker_nothing_has_run(ring: RingWriter) -> None:
@@ -126,6 +126,19 @@ def test_an_assertion_names_the_operator_that_runs_it(ring: RingWriter) -> None:
     assert found.suspect is not None
     assert found.suspect.launch.number == wanted
     assert "indexSelectSmallIndex" in found.suspect.evidence[0]
+
+
+def test_what_was_completed_before_is_less_suspect(ring: RingWriter) -> None:
+    ring.cell(Cell.TRACKED, 1)
+    usual = ((BASE, 64, "table"), (BASE + 512, 64, "index"))
+    done = launch(ring, "aten::index_select", *usual)
+    ring.progress(STREAM, marked=done, done=done)
+    launch(ring, "aten::index_select", *usual)
+    wanted = launch(ring, "aten::index_select", (BASE, 64, "table"), (BASE + 1024, 64, "index"))
+    said = "/p/Indexing.cu:1: indexSelectSmallIndex: block: [0,0,0], thread: [1,0,0] Assertion `a < b` failed."
+    found = diagnose_fault(read(ring), read_messages(said))
+    assert found.suspect is not None
+    assert found.suspect.launch.number == wanted
 
 
 def test_a_replay_is_judged_by_what_was_captured_in_it(ring: RingWriter) -> None:

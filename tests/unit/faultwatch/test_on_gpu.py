@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -37,8 +36,7 @@ def run(
     print(f"\n--- {how} {environment}: status {child.returncode}\n{child.stderr[-1500:]}\n{said[:6000]}")
     keep = os.environ.get("OUT")
     if keep:
-        shutil.copytree(folder, Path(keep) / f"{how}{'-'.join(environment)}", dirs_exist_ok=True)
-        (Path(keep) / f"{how}{'-'.join(environment)}" / "report.txt").write_text(said)
+        (Path(keep) / f"{how}{'-'.join(environment)}.txt").write_text(f"{child.stderr[-4000:]}\n{said}")
     assert child.returncode != 0, child.stderr[-3000:]
     assert report.verdict.exit_code == 1
     return report.data["ranks"][0], list(report.findings), child
