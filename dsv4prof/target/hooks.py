@@ -97,7 +97,7 @@ class ProfilingHooks:
             graph = "captured" if captured else "eager"
             named = _range(format_annotation("phase", phase.value, requests=requests, rows=rows, graph=graph))
         if scopes.watched():
-            named = self._within(scopes.region(phase.value), named)
+            named = self._within(scopes.region(phase.value, operators=False), named)
         return _ended(followed, named) if followed is not None else named
 
     def span(self, name: str) -> AbstractContextManager[object]:

@@ -239,4 +239,5 @@ def expects(call: Call, layer: Layer) -> bool:
     if layer == "copies":
         return silent and first.form.endswith("nonblocking")
     # Operators are only shown in regions, and only of calls that are operators.
-    return layer == "dispatch" and first.direction in ("d2h", "h2d") and call.scope is not None
+    looked = call.scope is not None and call.scope.looked
+    return layer == "dispatch" and first.direction in ("d2h", "h2d") and looked

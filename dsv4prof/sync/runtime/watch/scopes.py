@@ -23,7 +23,20 @@ class Scope:
     else the outermost region. Changed only by the thread or task that entered it.
     """
 
-    __slots__ = ("allowance", "kind", "levels", "max_syncs", "name", "parent", "path", "step", "syncs", "unit", "used")
+    __slots__ = (
+        "allowance",
+        "kind",
+        "levels",
+        "looked",
+        "max_syncs",
+        "name",
+        "parent",
+        "path",
+        "step",
+        "syncs",
+        "unit",
+        "used",
+    )
 
     def __init__(
         self,
@@ -35,6 +48,7 @@ class Scope:
         allowance: Allowance | None = None,
         max_syncs: int | None = None,
         step: int | None = None,
+        operators: bool = False,
     ) -> None:
         self.name, self.parent, self.kind = name, parent, kind
         self.levels, self.allowance, self.max_syncs = levels, allowance, max_syncs
@@ -42,6 +56,8 @@ class Scope:
         # A step is a number beside the region, not part of its name.
         self.path: str = f"{above}/{name}" if above and kind == "region" else (name if kind == "region" else above)
         self.step: int | None = step if step is not None else (parent.step if parent is not None else None)
+        # Whether operators are looked at one by one, where that layer is on.
+        self.looked: bool = operators or (parent is not None and parent.looked)
         self.syncs = 0
         self.used = 0
         outer = parent.unit if parent is not None else None
@@ -169,23 +185,29 @@ def region(
     explicit: Level | None = None,
     alloc: Level | None = None,
     allowance: Allowance | None = None,
+    operators: bool = True,
 ) -> Entering:
     """A named part of the program, as a context manager or decorator: syncs inside are listed under it.
 
     max_syncs: most waits of one entry. d2h, h2d, explicit, alloc: a level for that direction in here. allowance: waits
-    of every entry that are intended. Raises UsageError for an unknown level; a broken budget is raised by the watch.
+    of every entry that are intended. operators False: a part so large that the layer `dispatch`, which costs several
+    times a small operator, is not to look at each.
+
+    Raises UsageError for an unknown level; a broken budget is raised by the watch.
     """
     if max_syncs is d2h is h2d is explicit is alloc is allowance is None:
-        return Entering(_plain(name))
+        return Entering(_plain(name, operators))
     given = levels(d2h=d2h, h2d=h2d, explicit=explicit, alloc=alloc)
     own = None if given.says_nothing else given
-    return Entering(lambda parent: Scope(name, parent, levels=own, max_syncs=max_syncs, allowance=allowance))
+    return Entering(
+        functools.partial(Scope, name, levels=own, max_syncs=max_syncs, allowance=allowance, operators=operators)
+    )
 
 
 @functools.lru_cache(maxsize=1024)
-def _plain(name: str) -> Callable[[Scope | None], Scope]:
+def _plain(name: str, operators: bool) -> Callable[[Scope | None], Scope]:
     """The same few names come in every step."""
-    return functools.partial(Scope, name)
+    return functools.partial(Scope, name, operators=operators)
 
 
 def allow_syncs(reason: str, *, times: int | None = 1, directions: tuple[Direction, ...] = ()) -> Entering:

@@ -62,7 +62,7 @@ class DispatchLayer:
     @contextlib.contextmanager
     def region(self, scope: Scope) -> Iterator[None]:
         """One mode however many regions are nested: a second one would see every operator again."""
-        if scope.kind != "region" or getattr(self._local, "inside", False) or self._mode_type is None:
+        if not scope.looked or getattr(self._local, "inside", False) or self._mode_type is None:
             yield
             return
         self._local.inside = True

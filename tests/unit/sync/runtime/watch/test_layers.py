@@ -46,6 +46,19 @@ def test_operators_have_reasons_in_regions_alone(device: FakeDevice) -> None:
     assert event.blocked_ns is not None
 
 
+def test_a_large_region_is_not_looked_into(device: FakeDevice) -> None:
+    values = torch.tensor([1, 0, 2, 3])
+    with SyncWatch(layers=("warn", "dispatch")) as watch, region("phase", operators=False):
+        values.nonzero()
+        device.waits()
+        with region("build"):
+            values.nonzero()
+    assert [(event.layers, event.region, event.missing) for event in watch.events] == [
+        (("warn",), "phase", ()),
+        (("dispatch",), "phase/build", ("warn",)),
+    ]
+
+
 def test_a_scalar_read_has_the_form_of_the_line(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "place_of", lambda tensor: "device")
     values, bound = torch.arange(8), torch.tensor(3)
