@@ -80,6 +80,10 @@ def _into(target: Any, args: Any, kwargs: Any) -> OpCall | None:
     source = args[0] if args else kwargs.get("src", kwargs.get("other"))
     if getattr(source, "device", None) is None or source.device.type == target.device.type:
         return None
+    host = target if target.device.type == "cpu" else source
+    if target.is_contiguous() and source.is_contiguous() and target.dtype == source.dtype and host.is_pinned():
+        # As it should be, and most are: not worth asking the table, which takes ten times as long.
+        return None
     return OpCall("aten::copy_", "", (target, source, True), {}, place_of)
 
 
@@ -105,5 +109,7 @@ def _to_device(tensor: Any, args: Any, kwargs: Any) -> OpCall | None:
 
 def _copy_to(tensor: Any, device: Any) -> OpCall | None:
     if device.type == tensor.device.type:
+        return None
+    if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.is_pinned():
         return None
     return OpCall("aten::_to_copy", "", (tensor,), {"device": device, "non_blocking": True}, place_of)

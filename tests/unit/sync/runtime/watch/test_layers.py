@@ -196,3 +196,22 @@ def test_stacks_are_those_of_python_without_torch_and_this_package() -> None:
     assert lines[first.line - 1] == "return stacks.here()"
     assert lines[second.line - 1] == "place = Builder().build()"
     assert not [frame for frame in place.frames if "/dsv4prof/" in frame.file or "/torch/" in frame.file]
+
+
+@pytest.mark.gpu
+def test_copies_between_memory_of_each_kind() -> None:
+    on_device = torch.arange(1024.0, device="cuda")
+    pinned, pageable = torch.empty(1024, pin_memory=True), torch.empty(1024)
+    with SyncWatch(layers=("copies",)) as watch:
+        pinned.copy_(on_device, non_blocking=True)
+        on_device.copy_(pinned, non_blocking=True)
+        pinned.to("cuda", non_blocking=True)
+        pinned.cuda(non_blocking=True)
+        on_device.to("cpu", non_blocking=True)
+    assert watch.events == []
+    with SyncWatch(layers=("copies",)) as watch:
+        pageable.copy_(on_device, non_blocking=True)
+        pinned[::2].copy_(on_device[::2], non_blocking=True)
+        pageable.to("cuda", non_blocking=True)
+        torch.empty(4 << 20).to("cuda", non_blocking=True)
+    assert [event.kind for event in watch.events] == [Kind.SILENT, Kind.SILENT, Kind.SUSPECT, Kind.SILENT]
