@@ -28,6 +28,8 @@ def replacements(world: World, *, lifts: bool) -> dict[_Function, _Function]:
         found[read] = _read(read, world)
     for product in (torch.prod, tensor.prod, torch.cumprod, tensor.cumprod):
         found[product] = _product(product, world)
+    if getattr(torch._C, "_has_cuda", False):
+        found[torch.nn.functional.scaled_dot_product_attention] = _attention
     found[tensor.type] = _type
     found[torch.from_dlpack] = _from_dlpack(world)
     return found
@@ -84,6 +86,25 @@ def _product(function: _Function, world: World) -> _Function:
         return result
 
     return multiply
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """A torch built for CUDA asks the driver which kernel to take; this is the one without."""
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, float("-inf"))
+    compute = torch.ops.aten._scaled_dot_product_attention_math.default
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    result: torch.Tensor = compute(query, key, value, attn_mask, dropout_p, is_causal, None, **options)[0]
+    return result
 
 
 def _type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:

@@ -8,6 +8,9 @@ from dsv4prof.model.syncs import Observation
 from dsv4prof.sync.runtime.shadow import ShadowDevice
 from serving import random_prompts, serve, tokens_of
 
+# The golden checkpoint is read with it.
+pytest.importorskip("safetensors")
+
 OPTIONS = ({"overlap": False}, {"overlap": True}, {"graphs": True}, {"exact_num_tokens": True})
 # Where a step makes its metadata, launches, and reads its tokens; what loads a checkpoint may wait.
 STEP = ("metadata.py", "readback.py", "loop.py", "runner.py", "staging.py", "request_table.py")
