@@ -118,9 +118,9 @@ def _unsure(
     if record.follows_device and len(waiting) > 1:
         first, last = waiting[0], waiting[-1]
         said.append(
-            f"certain is that what came before launch {first.number} (step {first.step}) was complete on its stream; of "
-            f"the {len(waiting):,} from there to launch {last.number} (step {last.step}) one is at fault, and the order "
-            "here is a guess by the evidence shown"
+            f"certain is that what came before launch {first.number} (step {first.step}) was complete on its stream; "
+            f"of the {len(waiting):,} from there to launch {last.number} (step {last.step}) one is at fault, and the "
+            "order here is a guess by the evidence shown"
         )
     if record.launches and record.launches[0].number > 1 and pending(record)[:1] == list(record.launches[:1]):
         said.append("the ring had wrapped: older launches that were not complete are no longer in it")

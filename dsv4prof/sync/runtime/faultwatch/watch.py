@@ -164,6 +164,8 @@ class FaultWatch:
     def begin(self, kind: Kind, name: str, index: int | None) -> tuple[int, int]:
         """Enter a step or phase; what was before it."""
         before = (self._state.step, self._state.phase)
+        # Before the first launch of a part is the last chance to hear that all of the one before is complete.
+        self._progress.poll()
         number = self._ring.name(name)
         if kind is Kind.STEP:
             self._state.step = index if index is not None else self._steps
