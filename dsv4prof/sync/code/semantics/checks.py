@@ -103,11 +103,12 @@ def multinomial(receiver: Value, args: Args) -> Outcome:
 def ctc_loss(receiver: Value, args: Args) -> Outcome:
     """`F.ctc_loss(log_probs, targets, input_lengths, target_lengths)`."""
     result = derived(receiver, ndim=0)
-    effects: tuple[Effect, ...] = ()
-    for lengths in (args.get(1, "input_lengths"), args.get(2, "target_lengths")):
-        if lengths is not None and on_device(lengths):
-            effects = _told(forms.CTC_LOSS_DEVICE_LENGTHS, lengths, "lengths on the device are copied to the host")
-    return Outcome(result, effects)
+    given = (receiver, args.get(1, "input_lengths"), args.get(2, "target_lengths"))
+    device = next((each for each in reversed(given) if each is not None and on_device(each)), None)
+    if device is None:
+        return Outcome(result)
+    reason = "its lengths are copied to the host, those of the host to the device"
+    return Outcome(result, _told(forms.CTC_LOSS_DEVICE_LENGTHS, device, reason))
 
 
 # Linear algebra. Everything with a suffix _ex leaves the check to the caller.

@@ -50,6 +50,7 @@ OPERATIONS: dict[str, Handler] = {
     **DYNAMIC,
     **CHECKS,
     "item": item,
+    "__index__": item,
     "__int__": item,
     "__float__": item,
     "tolist": tolist,

@@ -54,6 +54,8 @@ def binary(op: str, left: Value, right: Value) -> Outcome:
         return Outcome(Value(kinds=UNKNOWN | HOST, params=left.params | right.params, total=total))
     if op == "%" and left.kinds == HOST and left.dtype != "int" and isinstance(left.const, str):
         return Outcome(HOST_NUMBER, format_value(right, forms.FORMAT_PERCENT))
+    if op == "*" and TENSOR in (left.kinds, right.kinds) and any(isinstance(each.const, str) for each in (left, right)):
+        return Outcome(HOST_NUMBER, _repeats(left if left.kinds == TENSOR else right, "text"))
     if op in ("*", "+") and kinds & SEQUENCE and (left.kinds == SEQUENCE or right.kinds == SEQUENCE):
         return _sequences(op, left, right)
     if kinds & TENSOR:
@@ -112,11 +114,15 @@ def _sequences(op: str, left: Value, right: Value) -> Outcome:
             return Outcome(_tensors(op, left, right))
         return Outcome(held if other.kinds == UNKNOWN else ANYTHING)
     if on_device(other) and not (other.kinds & UNKNOWN and other.strength == POSSIBLE):
-        reason = "the length of the list is a device tensor"
-        return Outcome(replace(held, items=None), (effect(forms.LIST_REPEAT, other, reason),))
+        return Outcome(replace(held, items=None), _repeats(other, "list"))
     filled = "fill" if held.items is not None and len(held.items) == 1 else held.ref
     items = held.items * other.const if held.items is not None and _small(other.const) else None
     return Outcome(replace(held, items=items, ref=filled if held.ref == "list" else held.ref, same="", total=""))
+
+
+def _repeats(count: Value, what: str) -> tuple[Effect, ...]:
+    reason = f"the length of the {what} is a device tensor"
+    return (effect(forms.LIST_REPEAT, count, reason),) if on_device(count) else ()
 
 
 def _small(count: object) -> bool:

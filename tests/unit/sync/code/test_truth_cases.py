@@ -50,6 +50,7 @@ NOT_FOLLOWED = {
     "match_value": "the interpreter's patterns",
     "pinned_cols_to_dev_nb_8m": "shapes of more than one dimension are not followed, so neither is the size of columns",
     "load_state_dict_pageable": "state dicts are not followed",
+    "nn_more_18": "sizes that differ, for which equal answers at once",
     "dataclass_repr": "the text of an object that holds a tensor",
 }
 ELSE = MOMENT | NOT_FOLLOWED
@@ -95,4 +96,4 @@ def test_source_says_what_was_measured(path: Path, tmp_path: Path) -> None:
     unexplained = {name: text for name, text in wrong.items() if name not in ELSE}
     sayable = [row for row in rows if row.id not in MOMENT]
     assert len(wrong.keys() - MOMENT) <= (1 - AGREEMENT) * len(sayable), wrong
-    assert unexplained == {}
+    assert unexplained == {}, "\n".join(unexplained.values())
