@@ -82,7 +82,7 @@ def _into(target: Any, args: Any, kwargs: Any) -> OpCall | None:
         return None
     host = target if target.device.type == "cpu" else source
     if target.is_contiguous() and source.is_contiguous() and target.dtype == source.dtype and host.is_pinned():
-        # As it should be, and most are: not worth asking the table, which takes ten times as long.
+        # As it should be, and most are.
         return None
     return OpCall("aten::copy_", "", (target, source, True), {}, place_of)
 

@@ -75,8 +75,8 @@ class DispatchLayer:
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and tell of it if it waits."""
-        call = OpCall(func._schema.name, func._overloadname, args, kwargs, self._place_of, self._stream())
-        seen = observed("dispatch", call, by_line=True)
+        call = OpCall(func._schema.name, func._overloadname, args, kwargs, self._place_of)
+        seen = observed("dispatch", call, by_line=True, stream=self._stream)
         if self._listener is not None:
             self._listener.op_begins(call)
         result = self._waited(seen, call, func) if seen else func(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dsv4prof.model.syncs import Kind, Layer, Observation
@@ -20,10 +20,15 @@ def reasons_of(call: OpCall) -> tuple[Reason, ...]:
 
 
 def observed(
-    layer: Layer, call: OpCall, *, only: Iterable[Kind] | None = None, by_line: bool = False
+    layer: Layer,
+    call: OpCall,
+    *,
+    only: Iterable[Kind] | None = None,
+    by_line: bool = False,
+    stream: Callable[[], int] | None = None,
 ) -> list[Observation]:
     """An observation for each reason; none for a call that does not wait. `by_line`: under the form that the author of
-    the line would recognise, such as a slice bound where dispatch shows a scalar read.
+    the line would recognise, such as a slice bound where dispatch shows a scalar read. `stream` is asked only then.
     """
     wanted = None if only is None else frozenset(only)
     found = [reason for reason in reasons_of(call) if wanted is None or reason.kind in wanted]
@@ -33,6 +38,7 @@ def observed(
         found = _as_written(found)
     shapes = shapes_of(call)
     thread = threading.get_ident()
+    on = call.stream if stream is None else stream()
     return [
         Observation(
             layer=layer,
@@ -44,7 +50,7 @@ def observed(
             code=reason.code,
             times=reason.times,
             shapes=shapes,
-            stream=call.stream,
+            stream=on,
             thread=thread,
         )
         for reason in found
