@@ -36,7 +36,8 @@ _INDEXED = re.compile(r"index|gather|scatter|embedding|take|put_|masked_select|r
 _COLLECTIVE = re.compile(
     r"c10d::|nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all", re.IGNORECASE
 )
-_ALONE = 40
+# What was asked last may be old by the time of the fault: less telling than the rest.
+_ALONE = 20
 
 
 class Suspect(msgspec.Struct, frozen=True):

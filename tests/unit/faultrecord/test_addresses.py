@@ -94,7 +94,7 @@ def test_the_launch_that_touches_the_buffer_comes_first(ring: RingWriter) -> Non
     assert any("certain is that what came before launch 2 (step 3) was complete" in each for each in found.unsure)
 
 
-def test_beyond_the_open_marker_nothing_has_run(ring: RingWriter) -> None:
+def test_before_the_open_marker_it_is_likelier(ring: RingWriter) -> None:
     ring.cell(Cell.TRACKED, 1)
     ring.progress(STREAM, marked=2, done=0)
     first = launch(ring, "aten::a")
