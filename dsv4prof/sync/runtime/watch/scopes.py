@@ -170,6 +170,9 @@ class Entering:
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
+            # While nobody watches, torch.compile sees the function alone; watched, a region is a break in its graph.
+            if not _listeners:
+                return function(*args, **kwargs)
             with Entering(make):
                 return function(*args, **kwargs)
 

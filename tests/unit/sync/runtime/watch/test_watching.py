@@ -340,6 +340,15 @@ def test_a_watch_is_used_once(device: FakeDevice) -> None:
         pass
 
 
+def test_a_region_that_nobody_watches_can_be_compiled_whole() -> None:
+    @region("build")
+    def build(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    compiled = torch.compile(build, backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+
+
 def test_nothing_is_entered_where_nobody_watches() -> None:
     with region("build") as scope:
         assert scope is None
