@@ -98,6 +98,18 @@ def indexing(device: str) -> Any:
     return x, x[mask], x[..., None].shape, x.nonzero(), torch.where(mask)[0], x[1:3, [0, 2]]
 
 
+def recurrent(device: str) -> Any:
+    """Cells that torch computes in another way on a device."""
+    results = []
+    for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        net = kind(3, 4, num_layers=2, batch_first=True).to(device)
+        results.append(net(torch.arange(12.0, device=device).view(2, 2, 3) / 12)[0])
+    log_probs = torch.arange(40.0, device=device).view(8, 1, 5).log_softmax(-1)
+    targets = torch.tensor([[1, 2, 3]], device=device)
+    results.append(F.ctc_loss(log_probs, targets, torch.tensor([8]), torch.tensor([3])))
+    return results
+
+
 def graphs(device: str) -> Any:
     """A graph replayed on new inputs; on the CPU the same function is called."""
     x = torch.zeros(4, device=device)
@@ -125,4 +137,6 @@ def graphs(device: str) -> Any:
     return outputs
 
 
-ALL: dict[str, Program] = {one.__name__: one for one in (views, shapes_in_place, training, inference, indexing, graphs)}
+ALL: dict[str, Program] = {
+    one.__name__: one for one in (views, shapes_in_place, training, inference, indexing, recurrent, graphs)
+}

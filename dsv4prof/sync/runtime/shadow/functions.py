@@ -30,6 +30,7 @@ def replacements(world: World, *, lifts: bool) -> dict[_Function, _Function]:
         found[product] = _product(product, world)
     if getattr(torch._C, "_has_cuda", False):
         found[torch.nn.functional.scaled_dot_product_attention] = _attention
+    found[torch.nn.functional.ctc_loss] = _ctc_loss
     found[tensor.type] = _type
     found[torch.from_dlpack] = _from_dlpack(world)
     return found
@@ -105,6 +106,18 @@ def _attention(
     options = {"scale": scale, "enable_gqa": enable_gqa}
     result: torch.Tensor = compute(query, key, value, attn_mask, dropout_p, is_causal, None, **options)[0]
     return result
+
+
+def _ctc_loss(log_probs: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    """The mean divides by the targets' lengths on the device, to which torch moves them."""
+    given = dict(
+        zip(("targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"), args, strict=False)
+    )
+    given.update(options)
+    lengths = given.get("target_lengths")
+    if isinstance(log_probs, ShadowTensor) and isinstance(lengths, torch.Tensor):
+        given["target_lengths"] = lengths.to(log_probs.device)
+    return torch.nn.functional.ctc_loss(log_probs, **given)
 
 
 def _type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from dsv4prof.sync.runtime.shadow import cells
 from dsv4prof.sync.runtime.shadow.schemas import shape_of
-from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, inner_of
+from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
 from dsv4prof.sync.runtime.shadow.world import World
 
 _Handler = Callable[[Any, Any, dict[str, Any], World], Any]
@@ -106,19 +107,6 @@ def _never(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> bool:
     return False
 
 
-def _lstm_cell(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> Any:
-    """The fused cell of CUDA: gates of input and hidden state, old cell state, two biases."""
-    given = [inner_of(one) for one in args]
-    biases = [*given[3:], *(inner_of(kwargs.get(name)) for name in ("input_bias", "hidden_bias"))]
-    gates = given[0] + given[1]
-    for bias in biases:
-        gates = gates + bias if bias is not None else gates
-    enter, forget, cell, out = gates.chunk(4, 1)
-    state = forget.sigmoid() * given[2] + enter.sigmoid() * cell.tanh()
-    hidden = out.sigmoid() * state.tanh()
-    return tuple(world.wrap(one) for one in (hidden, state, gates))
-
-
 def _fast_paths() -> list[Any]:
     """Operators by which torch asks whether a vendor's library takes over; not every version has all of them."""
     packets = [getattr(_aten, name, None) for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")]
@@ -132,5 +120,6 @@ DEVICE: dict[Any, _Handler] = {
     **dict.fromkeys(_PIN, _cannot_pin),
     _aten.is_pinned.default: _not_pinned,
     **dict.fromkeys(_fast_paths(), _never),
-    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
+    _aten._thnn_fused_lstm_cell.default: cells.lstm,
+    _aten._thnn_fused_gru_cell.default: cells.gru,
 }
