@@ -39,7 +39,10 @@ def source_notes(place: Place, ran: str | None) -> SourceNotes:
     near = _near(path, place)
     lines = [f"{each['code']} {each['text']}: {each['reason']}" for each in found]
     fixes = sorted({each["fix"] for each in found if each["fix"]})
-    return SourceNotes(lines=lines + [f"its rule suggests: {fix}" for fix in fixes], near=near, facts={"found": found})
+    lines += [f"its rule suggests: {fix}" for fix in fixes]
+    if not near:
+        lines.append("its source shows no staging, raw copy or other stream within three callers and two calls of it")
+    return SourceNotes(lines=lines, near=near, facts={"found": found, "near": msgspec.to_builtins(near)})
 
 
 def _file(name: str) -> Path | None:
