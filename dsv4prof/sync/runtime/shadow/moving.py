@@ -37,4 +37,9 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
         made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
     else:
         made.requires_grad_(tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, made)
+    try:
+        torch.utils.swap_tensors(tensor, made)
+    except RuntimeError as error:
+        # C++ holds it, as a scripted module does its parameters.
+        message = "this tensor is held by C++, so it cannot become one of a shadow device in place"
+        raise RuntimeError(f"{message}: make it there with device=") from error

@@ -92,7 +92,8 @@ def _computed(
     try:
         result = func(*plain_args, **plain_kwargs)
     except NotImplementedError as error:
-        raise NotImplementedError(f"{func} has no kernel for the CPU, so a shadow device cannot compute it") from error
+        why = str(error).partition("\n")[0][:200]
+        raise NotImplementedError(f"a shadow device computes on the CPU, and there {func} cannot: {why}") from error
     return _wrapped(
         func, args, kwargs, result, _Wrapping(shadows, index, to_device, world, is_view=shape_of(func).is_view)
     )

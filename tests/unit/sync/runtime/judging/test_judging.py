@@ -16,6 +16,7 @@ from dsv4prof.sync.measured import Case, CaseFile, Meta
 from dsv4prof.sync.runtime.judging import agreement
 from dsv4prof.sync.runtime.judging.campaign import Judged, child_command, judge_all
 from dsv4prof.sync.runtime.judging.verdicts import Verdict, verdict
+from dsv4prof.sync.runtime.reasons.versions import running
 
 SHADOW = child_command("shadow", "cuda", None)
 SHARED = Path(__file__).resolve().parents[6] / "shared" / "truth" / "sync_ops.h200.torch2.11.jsonl"
@@ -35,18 +36,17 @@ def known(path: Path) -> dict[str, bool]:
     return {row.id: row.syncs for row in measured.read(path).rows if row.syncs is not None}
 
 
-# What older and newer versions of torch than the measured one do otherwise.
-DRIFT = {
-    "index_put_cpu0d", "set_idx2_pyscalar", "set_idx_pyscalar", "set_idx_cpu0d", "set_mixed_slice_idx", "combinations",
-    "set_idx_long_pyfloat_2d", "index_put_number_accumulate", "roll_t", "transformer_padding_mask",
-}  # fmt: skip
+def explained(found: agreement.Agreement) -> bool:
+    """Torch 2.10 to 2.13 do what the measured 2.11 does, but for a shortcut that modes of torch switch off."""
+    alike = (2, 10) <= running() <= (2, 13)
+    return not alike or {*found.missed, *found.false} <= {"transformer_padding_mask"}
 
 
 def test_the_shipped_cases_are_judged_as_an_h200_does(judged: Judged) -> None:
     found = agreement.of_union(judged.verdicts, known(shipped()))
     assert found.compared > 790
     assert found.agreement is not None
-    assert {*found.missed, *found.false} <= DRIFT
+    assert explained(found), found
     assert found.agreement >= 0.98
 
 
@@ -69,7 +69,7 @@ def test_other_measured_cases() -> None:
     found = agreement.of_union(judge_all(measured.cases(SHARED), SHADOW).verdicts, known(SHARED))
     assert found.agreement is not None
     assert found.agreement >= 0.99
-    assert {*found.missed, *found.false} <= DRIFT
+    assert explained(found), found
 
 
 def test_no_label_decides(judged: Judged) -> None:

@@ -68,3 +68,15 @@ def test_attention_of_any_kind() -> None:
         results = [attend(q_, k_, v_).cpu(), attend(q_, k_, v_, is_causal=True).cpu(), attend(q_, k_, v_, mask).cpu()]
     expected = attend(q, k, v), attend(q, k, v, is_causal=True)
     torch.testing.assert_close(results, [*expected, expected[1]])
+
+
+def test_what_the_cpu_cannot_compute_ends_in_a_sentence() -> None:
+    library = torch.library.Library("dsv4prof_test", "FRAGMENT")
+    library.define("only_on_a_device(Tensor x) -> Tensor")
+    with ShadowDevice("cuda", lambda _: None):
+        x = torch.ones(2, device="cuda")
+        with pytest.raises(NotImplementedError, match="a shadow device computes on the CPU, and there dsv4prof_test"):
+            torch.ops.dsv4prof_test.only_on_a_device(x)
+        scripted = torch.jit.script(torch.nn.Linear(2, 2))
+        with pytest.raises(RuntimeError, match="held by C\\+\\+"):
+            scripted.to("cuda")
