@@ -135,10 +135,13 @@ def coalesce(call: OpCall) -> tuple[Reason, ...]:
 
 
 def ctc_loss(call: OpCall) -> tuple[Reason, ...]:
-    lengths = [one for one in tensors_in(tuple(call.args[2:4])) if on_device(call, one)]
-    if not lengths:
+    """Lengths on the device are read by the host, those on the host are uploaded (LossCTC.cu)."""
+    if not on_device(call, argument(call, 0, "log_probs")):
         return ()
-    return (named("ctc-loss-device-lengths", "lengths on the device are read by the host"),)
+    lengths = tensors_in(tuple(call.args[2:4]))
+    if any(on_device(call, one) for one in lengths):
+        return (named("ctc-loss-device-lengths", "lengths on the device are read by the host"),)
+    return (named("ctc-loss-device-lengths", "lengths and offsets made on the host are uploaded", times=1),)
 
 
 def reading(form: str, text: str, *, kind: Kind = Kind.SYNC, times: int | None = None) -> ReadRule:

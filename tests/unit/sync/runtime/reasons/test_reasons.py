@@ -152,6 +152,9 @@ def test_one_mask_and_one_host_number_are_a_fill_and_anything_else_is_not() -> N
     ("_local_scalar_dense", (torch.ones(()),), {}, 0),
     ("nonzero", (device(3),), {}, 1),
     ("nonzero", (torch.ones(3),), {}, 0),
+    ("_ctc_loss", (device(8, 1, 5), device(1, 3), [8], [3]), {}, 1),
+    ("_ctc_loss.Tensor", (device(8, 1, 5), device(1, 3), device(1), device(1)), {}, 8),
+    ("_ctc_loss", (torch.ones(8, 1, 5), torch.ones(1, 3), [8], [3]), {}, 0),
     ("add.Tensor", (device(3), device(3)), {}, 0),
 ])  # fmt: skip
 def test_how_often_an_operator_waits(op: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], expected: int) -> None:
