@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
     )
     group.command("code", cls=AuditCommand, epilog=examples(*lines))(code)
-    add(group, "trace", trace, "dsv4prof audit trace latest", "dsv4prof audit trace rank0.json.gz --format json")
+    add(group, "trace", trace, "dsv4prof audit trace latest", "dsv4prof audit trace latest --format json")
     audit_run.register(group)
     group.callback(invoke_without_command=True)(show_help_without_command)
     app.add_typer(group, name="audit")

@@ -77,7 +77,7 @@ def check(
     format: Format = None,
     show_settings: ShowSettings = False,
 ) -> int:
-    """Run cases under the detector: what it missed, and what it said wrongly."""
+    """Judge the detector by cases: missed and false."""
     chosen = choose(NAMES, {"format": format}, show=show_settings)
     from dsv4prof import api
 

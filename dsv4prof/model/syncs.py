@@ -43,10 +43,10 @@ class Frame(msgspec.Struct, frozen=True):
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer saw of one call.
 
-    `op` is the aten operator, Python function or runtime call that the layer knows; `form` the catalogue's, where it can
-    tell. `times`: how often the call waits. `shapes` are those of the tensors given. `stack` is innermost first and free
-    of frames of torch and of this package. `stream` is the stream's id, `start_ns` a monotonic clock; `blocked_ns` is
-    None where nothing was measured.
+    `op` is the aten operator, Python function or runtime call that the layer knows; `form` the catalogue's, where it
+    can tell. `times`: how often the call waits. `shapes` are those of the tensors given. `stack` is innermost first and
+    free of frames of torch and of this package. `stream` is the stream's id, `start_ns` a monotonic clock;
+    `blocked_ns` is None where nothing was measured.
     """
 
     layer: Layer

@@ -120,7 +120,7 @@ def test_what_a_command_needs_is_still_needed_afterwards(capsys: pytest.CaptureF
 # What they need is more than a workspace: a run, a while, a server, a repository, a device.
 ELSEWHERE = (
     (), ("run",), ("doctor",), ("attach",), ("view",), ("query",), ("audit",), ("audit", "code"),
-    ("truth",), ("truth", "measure"), ("truth", "compare"), ("serve",), ("bench",), ("fault",),
+    ("truth",), ("truth", "measure"), ("truth", "compare"), ("truth", "check"), ("serve",), ("bench",), ("fault",),
     ("fault", "show"), ("fault", "hang"), ("audit", "run"), ("hazards",), ("hazards", "engine"),
     ("hazards", "explain"), ("hazards", "command"),
 )  # fmt: skip
