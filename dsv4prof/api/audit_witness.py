@@ -111,7 +111,7 @@ def _notes(
     notes = [f"{plural(waited, 'finding')} waited in a given run, {more:,} of them seen by runs alone"]
     ran = sum(witness.what in ("waited", "ran", "entered") for _, witness in told)
     which = "hot functions that the change touched" if changed else "hot functions"
-    return [*notes, f"exercised: {ran:,} of {len(told):,} {which}"]
+    return [*notes, *([f"exercised: {ran:,} of {len(told):,} {which}"] if told else [])]
 
 
 def _section(audited: Audited, told: Sequence[tuple[HotFunction, Witness]]) -> list[Section]:
