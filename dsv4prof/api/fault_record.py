@@ -52,7 +52,7 @@ def fault_show(target: str, *, logs: Sequence[Path] = (), root: Path = Path("tra
     """
     path = Path(target)
     if path.is_file() and is_fault_record(path):
-        said = _messages(logs)
+        said = _with_ranks(_messages(logs), [path])
         end = _end(path, said)
         return _report([end, *_unrecorded([end], said)], logs, [str(path)], None)
     if path.is_file():
@@ -72,7 +72,7 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
     if not rings and not own and not logs:
         raise InputError(f"{folder} has no fault record and no log", hint="run with --fault-watch to have one")
     reasons = _reasons(folder)
-    others = _messages(logs)
+    others = _with_ranks(_messages(logs), rings)
     hang = read_hang(folder)
     ends = []
     for path in rings:
@@ -117,9 +117,9 @@ def _hang_report(path: Path, log: StepLog, logs: Sequence[Path]) -> Report:
     hang = diagnose(log, messages)
     findings = hang_findings(hang, path)
     bad = any(finding.severity is not Severity.NOTE for finding in findings)
-    notes = []
+    notes = _cut(logs)
     if hang.hung:
-        notes = [hang.suspicion, *hang.ranks, _NO_SYNCHRONIZE]
+        notes += [hang.suspicion, *hang.ranks, _NO_SYNCHRONIZE]
     return Report(
         kind="hang",
         provenance=Provenance(
@@ -258,6 +258,7 @@ def _report(
             *(f"unsure: {each}" for each in (first.diagnosis.unsure if died else ())),
             *(f"rerun: {each.command}   ({each.tells})" for each in reruns),
             *([_NO_SYNCHRONIZE] if hang is not None else []),
+            *_cut(logs),
         ],
         verdict=Verdict(exit_code=int(died), summary=summary),
         next_command=reruns[0].command if reruns else None,
@@ -304,6 +305,26 @@ def _reasons(folder: Path) -> dict[int, str]:
 
 def _messages(logs: Sequence[Path]) -> list[Message]:
     return [message for path in logs for message in read_messages(_text(path), source=path.name)]
+
+
+def _with_ranks(messages: Sequence[Message], rings: Sequence[Path]) -> list[Message]:
+    """The messages, with a rank where one names only the process and a record is of that process."""
+    pids = {record.facts.get("pid"): record.rank for record in map(read_fault_record, rings)} if messages else {}
+    return [
+        msgspec.structs.replace(each, rank=pids[each.pid])
+        if each.rank is None and each.pid is not None and each.pid in pids
+        else each
+        for each in messages
+    ]
+
+
+def _cut(logs: Sequence[Path]) -> list[str]:
+    """What is not known of logs that are too long to be read whole."""
+    return [
+        f"unsure: of {path.name} only the last {_MOST_LOG_BYTES >> 20} MiB were read; its line numbers count from there"
+        for path in logs
+        if path.is_file() and path.stat().st_size > _MOST_LOG_BYTES
+    ]
 
 
 def _text(path: Path) -> str:

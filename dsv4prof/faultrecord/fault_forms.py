@@ -32,6 +32,11 @@ def _lines(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(each, re.IGNORECASE) for each in patterns)
 
 
+# Sentences that a runtime says of no harmless error, however its caller prints them.
+_SAID = (
+    r"(?:an )?illegal memory access|misaligned address|(?:an )?illegal instruction|unspecified launch failure|"
+    r"device-side assert triggered"
+)
 _HEX = r"0x[0-9a-f_]+"
 _AGENT = rf"(?:\s*\(agent handle: {_HEX}\))?"
 _KERNEL_NAME = _lines(r"kernel name:\s*(?P<kernel>[^\s,]+)")
@@ -48,6 +53,7 @@ AMD = (
         follow=_KERNEL_NAME,
         stop=_NEXT_MESSAGE,
     ),
+    _form("memory-fault", "cause", "amd", r"memory access fault by (?:gpu|agent)[ -]*(?:node-)?(?P<gpu>\d+)"),
     _form(
         "memory-error",
         "cause",
@@ -76,6 +82,15 @@ AMD = (
         ),
         stop=re.compile(r"page fault \(|page fault.*src_id", re.IGNORECASE),
     ),
+    _form("memory-error", "cause", "amd", r"amdgpu.*(?P<reason>uncorrectable hardware errors? detected.*)"),
+    _form(
+        "warp-exception",
+        "cause",
+        "amd",
+        rf"\bwave_\d+\b:?.*?pc=(?P<code>{_HEX}).*?stopped,? reason:\s*(?P<reason>(?!breakpoint|none)\w+)",
+        follow=_lines(r"disassembly for function (?P<kernel>[^\s:(]+)"),
+        stop=re.compile(r"\bwave_\d+\b.*pc=", re.IGNORECASE),
+    ),
     _form(
         "queue-abort",
         "symptom",
@@ -101,14 +116,13 @@ AMD = (
     ),
 )
 
+_ASSERTION = (
+    r"(?:(?P<kernel>[^\s:][^`]*?):\s*)?block:\s*\[(?P<block>[\d, ]+)\],?\s*thread:\s*\[(?P<thread>[\d, ]+)\]\s*"
+    r"assertion [`'](?P<reason>.*?)[`'] failed"
+)
 NVIDIA = (
-    _form(
-        "assert",
-        "cause",
-        "nvidia",
-        r"(?:(?P<place>[^\s]+?:\d+):\s*)?(?:(?P<kernel>[^\s:][^`]*?):\s*)?block:\s*\[(?P<block>[\d, ]+)\],?\s*"
-        r"thread:\s*\[(?P<thread>[\d, ]+)\]\s*assertion [`'](?P<reason>.*?)[`'] failed",
-    ),
+    _form("assert", "cause", "nvidia", rf"(?P<place>(?:\b[a-z]:)?[^\s:]+\.\w+:\d+):\s*{_ASSERTION}"),
+    _form("assert", "cause", "nvidia", _ASSERTION),
     _form(
         "sanitizer",
         "cause",
@@ -134,7 +148,7 @@ NVIDIA = (
         "warp-exception",
         "cause",
         "nvidia",
-        rf"cuda_exception_\d+,\s*(?P<reason>[\w ]+)|cuda exception:\s*(?P<kernel>[\w ]+)(?:.*?pc (?P<code>{_HEX}))?",
+        rf"(?:cuda_exception_\d+,|cuda exception:)\s*(?P<reason>[\w ]+)(?:.*?pc (?P<code>{_HEX}))?",
     ),
     _form("library", "symptom", "nvidia", r"(?P<code>(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER)_STATUS_(?!SUCCESS)\w+)"
           r"(?:.*?when calling `?(?P<kernel>\w+))?"),
@@ -146,10 +160,21 @@ BOTH = (
     _form("out-of-memory", "cause", "", r"(?P<code>cuda|hip) out of memory|cudaErrorMemoryAllocation|"
           r"hipErrorOutOfMemory|HSA_STATUS_ERROR_OUT_OF_RESOURCES"),
     _form("device-error", "symptom", "", r"(?P<code>cuda|hip) error:\s*(?P<reason>[^\n]+?)\.?\s*$"),
-    _form("device-error", "symptom", "", r"(?P<code>(?:cudaError|hipError|CUDA_ERROR_)(?!Success|NotReady)\w+)"),
+    _form("device-error", "symptom", "", r"(?P<code>cuda|hip) error \S+:\d+ '(?P<reason>[^'\n]+)'"),
+    _form("device-error", "symptom", "", r"triton error \[(?P<code>cuda|hip)\]:\s*(?:code: \d+, )?(?:messs?age:\s*)?"
+          r"(?P<reason>[^\n]+?)\.?\s*$"),
+    _form("device-error", "symptom", "", rf"\b(?P<code>cuda|hip)[ _]?(?:runtime )?error(?:_t)?\b[^\n]*?"
+          rf"(?P<reason>{_SAID})"),
+    _form("device-error", "symptom", "", r"(?P<code>(?:cudaError|hipError|CUDA_ERROR_)(?!Success|NotReady|_t\b)\w+)"),
+    _form("device-error", "symptom", "", rf"(?P<reason>{_SAID}) was encountered|gpu ?assert\w*:\s*(?P<code>[^\n]+)"),
+    _form("peer-lost", "consequence", "", r"ncclRemoteError|Connection was likely closed|recvValue failed|broken pipe"),
+    _form("collective-error", "symptom", "", r"(?P<code>nccl(?:System|Internal|UnhandledCuda|UnhandledSystem)Error)"),
     _form("collective-error", "symptom", "", r"(?:nccl|rccl) error[^:]*:.*?(?P<reason>unhandled cuda error|"
           r"unhandled system error|remote process exited[^,.]*|internal error|[\w ]+)"),
-    _form("host-crash", "symptom", "", r"fatal python error:\s*(?P<reason>.+)|(?P<code>segmentation fault)"),
+    _form("host-crash", "cause", "", r"(?P<reason>out of memory: killed|oom-kill)[: ].*?(?:\bpid=|process )"
+          r"(?P<pid>\d+)"),
+    _form("host-crash", "symptom", "", r"fatal python error:\s*(?P<reason>.+)|(?P<code>segmentation fault|segfault "
+          r"(?:encountered|at [0-9a-f]+)|\*\*\* SIG(?:SEGV|BUS|ABRT|FPE|ILL) received)"),
 )  # fmt: skip
 
 # What a runtime's own sentence is called here, most telling first.
@@ -171,8 +196,9 @@ XIDS = {
     43: ("channel-reset", "consequence"),
     45: ("cleanup", "consequence"),
     48: ("memory-error", "cause"),
-    63: ("memory-error", "cause"),
+    63: ("memory-error", "symptom"),
     64: ("memory-error", "cause"),
+    46: ("gpu-hang", "cause"),
     74: ("link-error", "cause"),
     79: ("device-lost", "cause"),
     94: ("memory-error", "cause"),
@@ -180,12 +206,18 @@ XIDS = {
     109: ("gpu-hang", "cause"),
     119: ("gpu-hang", "cause"),
     120: ("gpu-hang", "cause"),
+    137: ("link-error", "cause"),
+    140: ("memory-error", "cause"),
+    144: ("link-error", "symptom"),
+    145: ("link-error", "symptom"),
+    149: ("link-error", "symptom"),
+    154: ("recovery", "consequence"),
 }  # fmt: skip
 XID_ADDRESS = re.compile(r"faulted @ (?P<address>0x[0-9a-f_]+)", re.IGNORECASE)
 XID_ACCESS = re.compile(r"ACCESS_TYPE_(?:VIRT_|PHYS_)?(?P<access>READ|WRITE|ATOMIC)", re.IGNORECASE)
 # A line that only repeats how to debug, or a frame of a C++ stack, says nothing by itself.
 NOISE = re.compile(
     r"kernel errors might be asynchronously reported|For debugging consider|Compile with `?TORCH_USE|^frame #\d+|"
-    r"^\s*#\d+ |Device-side assertion tracking|Search for `",
+    r"^\s*#\d+ |Device-side assertion tracking|Search for `|\b(?:no|without|never) time(?:d )?-?outs?\b",
     re.IGNORECASE,
 )

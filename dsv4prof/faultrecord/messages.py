@@ -10,20 +10,25 @@ import msgspec
 
 from dsv4prof.faultrecord.clocks import time_of
 from dsv4prof.faultrecord.fault_forms import AMD, BOTH, NOISE, NVIDIA, REASONS, XID_ACCESS, XID_ADDRESS, XIDS, Form
-from dsv4prof.faultrecord.message import Message
+from dsv4prof.faultrecord.message import PAGE_BYTES, Message
+from dsv4prof.faultrecord.prefixes import bare, pid_of, plain, rank_of
 from dsv4prof.faultrecord.timeout_forms import COLLECTIVES, DRIVERS, WAITERS
 
-_FORMS = (*NVIDIA[:4], *AMD, *COLLECTIVES[:3], *NVIDIA[4:], *BOTH, *DRIVERS, *COLLECTIVES[3:], *WAITERS)
-# Every form has one of these words: most lines of a log are passed over after one search.
-_WORDS = re.compile(
-    r"fault|error|assert|invalid __|xid|exception|aborting|status_|memory|nccl|timed? ?out|timeout|shm_broadcast|"
-    r"no available|heart ?beat|health|dead|died|hang|reset|zmq|zeromq|queue|peer|remote process|timeout",
-    re.IGNORECASE,
-)
-_RANK = re.compile(
-    r"\[rank\s*(\d+)\]|\brank[=: ]+(\d+)\b|\bRank (\d+)\]|\b(?:TP|DP)(\d+)(?: |\])|Worker_TP(\d+)|\[(\d+)\]:", re.ASCII
-)
-_PID = re.compile(r"\bpid[=:' ]+(\d+)", re.IGNORECASE)
+_FORMS = (*NVIDIA[:5], *AMD, *COLLECTIVES[:3], *NVIDIA[5:], *BOTH, *DRIVERS, *COLLECTIVES[3:], *WAITERS)
+# Every form has one of these: a server writes millions of lines, and almost all of them have none.
+_WORDS = (
+    "fault", "error", "assert", "invalid __", "xid", "exception", "abort", "status_", "memory critical", "timeout",
+    "timed out", "timed-out", "timedout", "time out", "out of memory", "oom-kill", "illegal ", "misaligned",
+    "unspecified launch", "cuda failure", "shm_broadcast", "no available", "no message", "resource temporarily",
+    "eagain", "zmq", "missed", "lost", "stale", "fail", "dead", "died", "not respond", "gpu hang", "gpu reset",
+    "by peer", "remote process", "last enqueued", "segfault", "sigsegv", "sigbus", "gpuassert", "connection was",
+    "broken pipe", "uncorrectable", "queues preemption", "queue preemption", "deadline", "stopped, reason",
+    "stopped reason",
+)  # fmt: skip
+# Of a long line (a server's arguments, a traceback in one string) only what stands around such a word is looked at.
+_BEFORE, _WINDOW = 600, 2000
+_NUMBER = re.compile(r"\d+")
+_MOST_SHAPES = 50_000
 _FOLLOWING = 14
 _UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "m": 60.0}
 # Sure and precise first: the message that a report begins with.
@@ -41,11 +46,22 @@ def read_messages(text: str, *, source: str = "") -> list[Message]:
 
     `source` names the log in a report. Lines that are no message are passed over, whatever they are.
     """
-    lines = text.splitlines()
+    lines = text.split("\n")
     found: dict[tuple[Any, ...], Message] = {}
-    for number in range(len(lines)):
-        message = _message(lines, number, source)
+    silent: set[str] = set()
+    for number, line in enumerate(lines):
+        lower = line.lower()
+        word = next((each for each in _WORDS if each in lower), None)
+        if word is None:
+            continue
+        # Lines that differ in numbers alone are alike: one that is no message speaks for millions.
+        shape = _NUMBER.sub("0", lower) if len(line) < _WINDOW else ""
+        if shape in silent:
+            continue
+        message = _message(lines, number, lower.index(word), source)
         if message is None:
+            if shape and len(silent) < _MOST_SHAPES:
+                silent.add(shape)
             continue
         key = (message.kind, message.kernel, message.place, message.reason, message.address, message.rank,
                message.code, message.sequence, message.role)  # fmt: skip
@@ -73,22 +89,37 @@ def is_timeout(message: Message) -> bool:
 _WAITING = ("engine-dead", "collective-progress", "peer-lost")
 
 
-def _message(lines: Sequence[str], number: int, source: str) -> Message | None:
-    line = lines[number].rstrip()
-    if not _WORDS.search(line) or NOISE.search(line):
+def _message(lines: Sequence[str], number: int, at: int, source: str) -> Message | None:
+    line = plain(lines[number])
+    if len(line) > _WINDOW:
+        line = line[max(0, at - _BEFORE) :][:_WINDOW]
+    if NOISE.search(line):
         return None
+    said = bare(line)
+    asserts = "ssertion" in said
     for form in _FORMS:
-        match = form.pattern.search(line)
+        match = form.pattern.search(said) if asserts or form.kind != "assert" else None
         if match is not None:
             fields = {key: value for key, value in match.groupdict().items() if value is not None}
+            if form.page_bytes == PAGE_BYTES and match.end() == len(said) and _is_cut(fields):
+                del fields["address"]
             _follow(form, lines, number, fields)
             return _made(form, line, number, source, fields)
     return None
 
 
+def _is_cut(fields: dict[str, str]) -> bool:
+    """Whether the line ends within the address: one that is exact to a page ends with zeros."""
+    return "address" in fields and _number(fields["address"]) % PAGE_BYTES != 0
+
+
 def _follow(form: Form, lines: Sequence[str], number: int, fields: dict[str, str]) -> None:
-    """What the lines after a message add to it, up to the next one of its kind."""
-    for line in lines[number + 1 : number + 1 + _FOLLOWING] if form.follow else ():
+    """What the lines after a message add to it, up to the next one of its kind; other ranks' lines may lie between."""
+    rank = rank_of(plain(lines[number])) if form.follow else None
+    for raw in lines[number + 1 : number + 1 + _FOLLOWING] if form.follow else ():
+        line = plain(raw)
+        if rank is not None and rank_of(line) not in (None, rank):
+            continue
         if form.stop is not None and form.stop.search(line):
             return
         for pattern in form.follow:
@@ -115,7 +146,7 @@ def _made(form: Form, line: str, number: int, source: str, fields: dict[str, str
         if key in fields
     }
     access = fields.pop("access", "")
-    pid = fields.pop("pid", None) or next(iter(_PID.findall(line)), None)
+    pid = fields.pop("pid", None)
     return Message(
         kind=kind,
         role=role,
@@ -123,8 +154,8 @@ def _made(form: Form, line: str, number: int, source: str, fields: dict[str, str
         text=line.strip(),
         source=source,
         line=number + 1,
-        rank=_rank(line),
-        pid=int(pid) if pid else None,
+        rank=rank_of(line),
+        pid=int(pid) if pid else pid_of(line),
         time_s=time_of(line),
         page_bytes=form.page_bytes,
         access={"0x0": "read", "0x1": "write"}.get(access.lower(), access.lower()),
@@ -157,8 +188,3 @@ def _scale(unit: str) -> float:
 def _vendor(code: str) -> Any:
     lower = code.lower()
     return "amd" if lower.startswith(("hip", "hsa", "roc", "miopen")) else "nvidia" if lower.startswith("cu") else ""
-
-
-def _rank(line: str) -> int | None:
-    match = _RANK.search(line)
-    return int(next(group for group in match.groups() if group is not None)) if match else None

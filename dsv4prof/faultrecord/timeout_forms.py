@@ -45,6 +45,7 @@ COLLECTIVES = (
         rf"{_GAVE_UP}"
         rf"(?:[^\n]*?{_SECONDS})?",
     ),
+    _form("collective-timeout", r"(?P<collective>deep_?ep|nvshmem|rocshmem|\bmori)\b[^\n]*?\btimeout\b"),
     _form("peer-lost", r"connection closed by peer|connection reset by peer|remote process exited"),
 )
 
@@ -69,5 +70,6 @@ WAITERS = (
     _form("rpc-timeout", rf"\b(?:TimeoutError|asyncio\.TimeoutError|deadline exceeded)\b(?:[^\n]*?{_SECONDS})?"),
 )
 DRIVERS = (
-    _form("gpu-hang", r"\bring \S+ timeout|gpu reset begin|GPU hang", role="symptom"),
+    _form("gpu-hang", r"\bring \S+ timeout|gpu reset begin|GPU hang|fence wait loop timeout|"
+          r"failed to evict process queues|unsuccessful queues? preemption|queue preemption time", role="symptom"),
 )  # fmt: skip

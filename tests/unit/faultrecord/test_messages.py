@@ -59,6 +59,25 @@ CASES = {
     "Timed out waiting 300000ms for recv operation to complete": {"kind": "collective-timeout", "waited_s": 300.0},
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": {"kind": "out-of-memory"},
     "zmq.error.Again: Resource temporarily unavailable": {"kind": "queue-timeout"},
+    "RuntimeError: Triton Error [HIP]:  Code: 700, Messsage: an illegal memory access was encountered":
+        {"kind": "illegal-access", "vendor": "amd", "role": "symptom"},
+    "RuntimeError: Triton Error [CUDA]: misaligned address": {"kind": "misaligned", "vendor": "nvidia"},
+    "Failed: Cuda error /w/custom_all_reduce.cuh:455 'an illegal memory access was encountered'":
+        {"kind": "illegal-access", "vendor": "nvidia"},
+    "CUDA error (/x/y.cpp:12): an illegal memory access was encountered": {"kind": "illegal-access"},
+    "GPUassert: an illegal memory access was encountered foo.cu 12": {"kind": "illegal-access", "role": "symptom"},
+    "CUDA Exception: Warp Illegal Address": {"kind": "warp-exception", "reason": "Warp Illegal Address", "kernel": ""},
+    "wave_12: pc=0x7f0010 (kernel_code_entry=0x7f0000) (stopped, reason: MEMORY_VIOLATION)":
+        {"kind": "warp-exception", "vendor": "amd", "reason": "MEMORY_VIOLATION"},
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed": {"kind": "collective-error"},
+    "ncclRemoteError: A call failed possibly due to a network error": {"kind": "peer-lost", "role": "consequence"},
+    "DeepEP timeout check failed: rank = 4, thread = 1, expected = 2":
+        {"kind": "collective-timeout", "rank": 4, "role": "consequence"},
+    "amdgpu: qcm fence wait loop timeout expired": {"kind": "gpu-hang", "role": "symptom"},
+    "amdgpu: Failed to evict process queues": {"kind": "gpu-hang"},
+    "[7.5] Out of memory: Killed process 8123 (python3) total-vm:1kB": {"kind": "host-crash", "pid": 8123},
+    "python3[8123]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch_cpu.so": {"kind": "host-crash"},
+    "NVRM: Xid (PCI:0000:0f:00): 63, pid='<unknown>', name=<unknown>, Row remapping": {"role": "symptom"},
 }  # fmt: skip
 
 HARMLESS = [
@@ -69,6 +88,9 @@ HARMLESS = [
     "CUDA kernel errors might be asynchronously reported at some other API call",
     "loading shards: 100 % done, queue has 4 requests",
     "frame #3: c10d::ProcessGroupNCCL::WorkNCCL::isCompleted() + 0x70 (0x7f05)",
+    "INFO: health check ok, no timeout",
+    "if (err != cudaErrorNotReady) return hipError_t(0)",
+    "#queue-req: 0, cuda graph: True",
     "expert 3 faulty? no: 0 errors, memory 12 GB",
 ]
 
