@@ -39,6 +39,9 @@ from dsv4prof.sync.runtime.faultwatch.watchdog import STACKS_SUFFIX
 from dsv4prof.target.hangs import HangNote, read_hang
 
 _MOST_LOG_BYTES = 256 << 20
+# A step takes far more memory than its line.
+_MOST_STEP_BYTES = 48 << 20
+_MOST_METADATA = 100
 _NO_SYNCHRONIZE = (
     "a profiler of the hung process must not be stopped with a device synchronize, which would hang too: dsv4prof "
     "waits a bounded time, ends the process and keeps the CPU part"
@@ -104,7 +107,7 @@ def fault_hang(steps: Path, *, logs: Sequence[Path] = ()) -> Report:
 
     Raises InputError for a file without steps.
     """
-    log = read_step_log(_text(steps))
+    log = read_step_log(_text(steps, most=_MOST_STEP_BYTES))
     if log is None:
         raise InputError(
             f"{steps} has no steps", hint='a line a step: {"step": 7, "t": 0.4, "running": 3, "ctx_lens": [..]}'
@@ -117,7 +120,7 @@ def _hang_report(path: Path, log: StepLog, logs: Sequence[Path]) -> Report:
     hang = diagnose(log, messages)
     findings = hang_findings(hang, path)
     bad = any(finding.severity is not Severity.NOTE for finding in findings)
-    notes = _cut(logs)
+    notes = [*_cut([path], most=_MOST_STEP_BYTES), *_cut(logs)]
     if hang.hung:
         notes += [hang.suspicion, *hang.ranks, _NO_SYNCHRONIZE]
     return Report(
@@ -136,7 +139,8 @@ def _hang_report(path: Path, log: StepLog, logs: Sequence[Path]) -> Report:
 
 def _hang_summary(hang: Hang) -> str:
     if not hang.hung:
-        return f"no hang: {hang.reason}"
+        fault = f"; the logs name a fault: {hang.causes[0].text}" if hang.causes else ""
+        return f"no hang: {hang.reason}{fault}"
     since = f" since t={hang.since_s:.2f}" if hang.since_s is not None else ""
     kernel = f": kernel {hang.kernel} running" if hang.kernel else ""
     age = f" for {hang.kernel_s:g} s" if hang.kernel and hang.kernel_s is not None else ""
@@ -157,7 +161,9 @@ def _hang_checks(hang: Hang, log: StepLog) -> list[Check]:
         words = f"{stall.seconds:g} s passed after {stall.after.name}, and then the steps went on"
         checks.append(Check(key="stall", ok=None, message=words))
     if log.unreadable:
-        checks.append(Check(key="lines", ok=None, message=f"{log.unreadable} lines are no JSON and were left out"))
+        checks.append(
+            Check(key="lines", ok=None, message=f"lines that are no JSON and were left out: {log.unreadable:,}")
+        )
     if not hang.bad and not hang.earlier_bad:
         checks.append(Check(key="metadata", ok=True, message="no length or offset in the log is impossible"))
     return checks
@@ -175,7 +181,7 @@ def _hang_data(hang: Hang) -> dict[str, Any]:
         "kernel_s": hang.kernel_s,
         "collective": hang.collective,
         "changed": list(hang.changed),
-        "metadata": msgspec.to_builtins([*hang.bad, *hang.earlier_bad]),
+        "metadata": msgspec.to_builtins([*hang.bad, *hang.earlier_bad][:_MOST_METADATA]),
         "consequences": msgspec.to_builtins(hang.consequences),
         "causes": msgspec.to_builtins(hang.causes),
         "ranks": list(hang.ranks),
@@ -318,21 +324,22 @@ def _with_ranks(messages: Sequence[Message], rings: Sequence[Path]) -> list[Mess
     ]
 
 
-def _cut(logs: Sequence[Path]) -> list[str]:
+def _cut(logs: Sequence[Path], *, most: int = _MOST_LOG_BYTES) -> list[str]:
     """What is not known of logs that are too long to be read whole."""
     return [
-        f"unsure: of {path.name} only the last {_MOST_LOG_BYTES >> 20} MiB were read; its line numbers count from there"
+        f"unsure: of {path.name} only the last {most >> 20} MiB were read; its line numbers count from there"
         for path in logs
-        if path.is_file() and path.stat().st_size > _MOST_LOG_BYTES
+        if path.is_file() and path.stat().st_size > most
     ]
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, *, most: int = _MOST_LOG_BYTES) -> str:
     """A log's text; of a very long one its end, where a death is told."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
-            file.seek(max(0, size - _MOST_LOG_BYTES))
-            return file.read().decode("utf-8", "replace")
+            wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+            file.seek(0 if wide else max(0, size - most))
+            return file.read(most).decode("utf-16" if wide else "utf-8", "replace")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -190,12 +191,27 @@ def hang_findings(hang: Hang, path: Path) -> list[Finding]:
                 fingerprint=f"DSV803-{hang.step.index}",
             )
         )
-    for bad in (*hang.bad, *hang.earlier_bad):
+    elif hang.causes:
+        found.append(
+            Finding(
+                code=_CODES.get(hang.causes[0].kind, "DSV801"),
+                severity=Severity.ERROR,
+                message=f"the logs show no hang, and name a fault: {hang.causes[0].text[:_MOST_TEXT]}",
+                cost_reason=_NO_COST,
+                fix=f"dsv4prof fault show {hang.causes[0].source}" if hang.causes[0].source else None,
+                fingerprint=f"fault-{hang.causes[0].kind}",
+            )
+        )
+    told = Counter((bad.field, bad.padding) for bad in hang.earlier_bad)
+    earlier = {(bad.field, bad.padding): bad for bad in reversed(hang.earlier_bad)}
+    for bad in (*hang.bad, *earlier.values()):
+        more = told[bad.field, bad.padding] - 1 if bad in earlier.values() else 0
+        further = f" (and {more:,} more such in earlier steps)" if more > 0 else ""
         found.append(
             Finding(
                 code="DSV804",
                 severity=Severity.ERROR,
-                message=f"step {bad.step}: {metadata_words(bad)}",
+                message=f"step {bad.step}: {metadata_words(bad)}{further}",
                 location=Location(str(path), bad.line),
                 evidence=msgspec.to_builtins(bad),
                 cost_reason=_NO_COST,

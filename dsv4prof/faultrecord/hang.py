@@ -67,15 +67,30 @@ class Hang(msgspec.Struct, frozen=True):
         if self.causes:
             return f"the log names a fault: {self.causes[0].text}"
         if self.bad:
-            kind = "a padding slot" if self.bad[0].padding else "a slot"
-            reader = self.kernel or "a kernel"
-            return (
-                f"likely: {reader} read the bad value of {kind}; blocks of one group that branch apart on it wait "
-                "for each other for ever (not proven by these logs)"
-            )
+            return self._of_bad_value()
         if self.collective or self.ranks:
             return "a collective waits: look at the rank that did not arrive, not at those that wait"
+        if self.earlier_bad:
+            return "the logs do not say why; an earlier step was given a bad value, and ended all the same"
         return "the logs do not say why; the values that they list are in order"
+
+    def _of_bad_value(self) -> str:
+        kind = "a padding slot" if self.bad[0].padding else "a slot"
+        before = {(each.field, each.padding) for each in self.earlier_bad}
+        if self.collective:
+            return (
+                "a collective waits: look at the rank that did not arrive, not at those that wait; that rank may be "
+                f"stuck in a kernel that read the bad value of {kind} (not proven by these logs)"
+            )
+        if (self.bad[0].field, self.bad[0].padding) in before:
+            return (
+                f"possible: {self.kernel or 'a kernel'} read the bad value of {kind}; but earlier steps were given "
+                "such a value as well, and ended"
+            )
+        return (
+            f"likely: {self.kernel or 'a kernel'} read the bad value of {kind}; blocks of one group that branch apart "
+            "on it wait for each other for ever (not proven by these logs)"
+        )
 
 
 def diagnose(log: StepLog, messages: Sequence[Message] = ()) -> Hang:
@@ -255,13 +270,18 @@ def _changed(log: StepLog, previous: Step | None, last: Step) -> tuple[str, ...]
         words.append(f"padding went from {_padding(previous)} to {_padding(last)} slots")
     if previous.padded is not None and last.padded is not None and previous.padded != last.padded:
         words.append(f"padded batch went from {previous.padded} to {last.padded}")
-    plain = {key: value for key, value in last.scalars.items() if isinstance(value, str | bool)}
+    plain = {key: value for key, value in last.scalars.items() if isinstance(value, bool) or _is_word(value)}
     words += [
         f"{key} went from {previous.scalars[key]} to {value}"
         for key, value in plain.items()
         if key in previous.scalars and previous.scalars[key] != value
     ]
     return tuple(words)
+
+
+def _is_word(value: object) -> bool:
+    """Whether it says what kind of step it was; numbers that are written as text differ in every step."""
+    return isinstance(value, str) and not value[:1].isdigit() and value[:1] not in "+-."
 
 
 def _padding(step: Step) -> int:

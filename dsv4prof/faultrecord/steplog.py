@@ -7,6 +7,7 @@ does while no step ends). Fields are found by the names that servers use for the
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,8 +30,9 @@ from dsv4prof.faultrecord.step_fields import (
 )  # fmt: skip
 
 _OVER = re.compile(r"shut ?down|stopp?(?:ed|ing)|exit|finish|drained|complete|\bend\b", re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?\d{1,20}")
 _BEAT = re.compile(r"heart ?_?beat|watch ?dog|alive|probe|monitor", re.IGNORECASE)
-_BUSY_UTIL = 0.9
+_CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -105,19 +107,43 @@ def read_step_log(text: str) -> StepLog | None:
 
 
 def _objects(text: str) -> Iterable[tuple[int, Any]]:
-    if text.lstrip().startswith("["):
-        try:
-            yield from enumerate(json.loads(text), start=1)
-        except ValueError:
-            yield 1, None
+    text = text.removeprefix("\ufeff")
+    whole = _json(text) if text.lstrip().startswith("[") or "\n" not in text.strip() else None
+    rows = next((each for each in whole.values() if _is_rows(each)), None) if isinstance(whole, Mapping) else whole
+    if isinstance(rows, list):
+        yield from ((number, _snake(each)) for number, each in enumerate(rows, start=1))
         return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line)
-        except ValueError:
-            yield number, None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _snake(_json(line))
+
+
+def _json(text: str) -> Any:
+    """What the text holds; None for what is no JSON, or is nested deeper than any log."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_rows(value: object) -> bool:
+    """Whether a value is a list of steps, not the batch of one step."""
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) and _has(row, STEP) for row in value)
+    )
+
+
+def _has(item: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    return _field(_snake(item), names) is not None
+
+
+def _snake(item: Any) -> Any:
+    """Names of fields with underscores, where a server writes them in camel case."""
+    if not isinstance(item, Mapping):
+        return item
+    if not any(_CAMEL.search(key) or isinstance(value, Mapping) for key, value in item.items()):
+        return item
+    return {_CAMEL.sub(r"_\1", key).lower(): _snake(value) for key, value in item.items()}
 
 
 def _is_beat(item: Mapping[str, Any]) -> bool:
@@ -185,6 +211,8 @@ def _flatten(prefix: str, item: Mapping[str, Any], lists: dict[str, tuple[int, .
             _flatten(f"{name}.", value, lists, scalars)
         elif isinstance(value, list) and value and all(_whole(each) for each in value):
             lists[name] = tuple(int(each) for each in value)
+        elif isinstance(value, list) and value and all(_is_row(each) for each in value):
+            lists[name] = tuple(int(each) for row in value for each in row)
         elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
             # A row a request: its columns are the lists.
             for column in value[0]:
@@ -195,7 +223,13 @@ def _flatten(prefix: str, item: Mapping[str, Any], lists: dict[str, tuple[int, .
 
 
 def _whole(value: object) -> bool:
+    if isinstance(value, str):
+        return _INTEGER.fullmatch(value) is not None
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, list) and all(_whole(each) for each in value)
 
 
 def _field(item: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -208,9 +242,10 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 def _count(value: object) -> int | None:
