@@ -54,7 +54,7 @@ def fault_show(target: str, *, logs: Sequence[Path] = (), root: Path = Path("tra
     The verdict is 1 when a rank died or hung, 0 when nobody did. Raises InputError for what cannot be read.
     """
     path = Path(target)
-    if path.is_file() and is_fault_record(path):
+    if path.is_file() and (path.suffix == SUFFIX or is_fault_record(path)):
         said = _with_ranks(_messages(logs), [path])
         end = _end(path, said)
         return _report([end, *_unrecorded([end], said)], logs, [str(path)], None)
@@ -73,7 +73,10 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
     rings = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (len(path.name), path.name))
     own = [path for path in sorted(folder.glob("*.log")) if path not in logs]
     if not rings and not own and not logs:
-        raise InputError(f"{folder} has no fault record and no log", hint="run with --fault-watch to have one")
+        below = sorted({each.parent.name for each in folder.glob(f"*/*{SUFFIX}")})
+        hint = f"name one of its sessions: {', '.join(below[-5:])}" if below else "run with --fault-watch to have one"
+        raise InputError(f"{folder} has no fault record and no log", hint=hint)
+    rings, damaged = _readable(rings)
     reasons = _reasons(folder)
     others = _with_ranks(_messages(logs), rings)
     hang = read_hang(folder)
@@ -85,13 +88,29 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
         ends.append(_end(path, [*said, *others], reasons, hang=hang is not None))
     ends += _unrecorded(ends, others)
     loose = own if not rings else []
-    return _report(ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name)
+    return _report(ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name, damaged=damaged)
+
+
+def _readable(rings: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The records that can be read, and what is wrong with the others; of one alone that is an error."""
+    good: list[Path] = []
+    damaged: list[str] = []
+    for path in rings:
+        try:
+            read_fault_record(path)
+        except InputError as error:
+            if len(rings) == 1:
+                raise
+            damaged.append(error.message)
+        else:
+            good.append(path)
+    return good, damaged
 
 
 def save_cpu_parts(folder: Path) -> list[Path]:
     """Make a trace of the CPU part of every record in the folder whose rank has saved no trace of its own."""
     saved = []
-    for ring in sorted(folder.glob(f"*{SUFFIX}")):
+    for ring in _readable(sorted(folder.glob(f"*{SUFFIX}")))[0]:
         name = ring.name.removesuffix(SUFFIX)
         path = folder / f"{name}.cpu-part.json"
         # Not rank10's, for rank1.
@@ -231,6 +250,7 @@ def _report(
     *,
     failure: str = "",
     session: str | None = None,
+    damaged: Sequence[str] = (),
 ) -> Report:
     messages = _messages(logs)
     if not ends:
@@ -261,6 +281,7 @@ def _report(
         findings=findings,
         notes=[
             *first.diagnosis.notes,
+            *(f"unsure: {each}" for each in damaged),
             *(f"unsure: {each}" for each in (first.diagnosis.unsure if died else ())),
             *(f"rerun: {each.command}   ({each.tells})" for each in reruns),
             *([_NO_SYNCHRONIZE] if hang is not None else []),

@@ -60,7 +60,8 @@ def state_words(record: FaultRecord) -> str:
     """Where the rank was, as one sentence."""
     last = record.last
     if last is None:
-        return "nothing was launched"
+        written = record.cells[Cell.LAST]
+        return f"{written:,} records were written and none can be read" if written else "nothing was launched"
     where = (
         f"in {step_words(record, last)}" if record.cells[Cell.STEP] > record.cells[Cell.STEPS_DONE] else "between steps"
     )
@@ -124,6 +125,10 @@ def _unsure(
         )
     if record.launches and record.launches[0].number > 1 and pending(record)[:1] == list(record.launches[:1]):
         said.append("the ring had wrapped: older launches that were not complete are no longer in it")
+    if record.missing_bytes:
+        said.append(
+            f"the record was cut short: {record.missing_bytes:,} bytes are missing, the latest launches perhaps"
+        )
     if record.torn:
         said.append(f"{record.torn} torn records were left out")
     if record.cells[Cell.NAMES_LOST]:

@@ -85,7 +85,9 @@ class StreamProgress(msgspec.Struct, frozen=True):
 
 
 class FaultRecord(msgspec.Struct, frozen=True, dict=True):
-    """All that one rank left. `launches` are in order and without the torn ones, which `torn` counts."""
+    """All that one rank left. `launches` are in order and without the torn ones, which `torn` counts; `missing_bytes`
+    were cut off its file.
+    """
 
     path: Path
     facts: dict[str, Any]
@@ -96,6 +98,7 @@ class FaultRecord(msgspec.Struct, frozen=True, dict=True):
     buffers: tuple[Buffer, ...]
     torn: int
     device_error: str
+    missing_bytes: int = 0
 
     @property
     def rank(self) -> int | None:
@@ -140,7 +143,10 @@ def is_fault_record(path: Path) -> bool:
 
 
 def read_fault_record(path: Path) -> FaultRecord:
-    """The record in `path`. Raises InputError for what is none, is cut short, or is of another version."""
+    """The record in `path`, or what is there of one that was cut short.
+
+    Raises InputError for what is none, is cut before its names, or is of another version.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -150,7 +156,11 @@ def read_fault_record(path: Path) -> FaultRecord:
     _, version, facts_size, names_size, buffers, captured, launches, buffer_size, launch_size = (
         layout.HEADER.unpack_from(data)
     )
-    if version != layout.VERSION or (buffer_size, launch_size) != (BUFFER.size, LAUNCH.size):
+    if version == layout.VERSION and (buffer_size, launch_size) != (BUFFER.size, LAUNCH.size):
+        raise InputError(
+            f"{path} is a fault record with a damaged header", hint="the messages in the logs may still tell"
+        )
+    if version != layout.VERSION:
         raise InputError(
             f"{path} is a fault record of version {version}, and this reads version {layout.VERSION}",
             hint="read it with the dsv4prof that wrote it",
@@ -171,6 +181,7 @@ def read_fault_record(path: Path) -> FaultRecord:
         captured=of_graphs,
         buffers=_buffers(data, buffers_at, buffers, names),
         torn=torn + torn_too,
+        missing_bytes=max(0, launches_at + launches * LAUNCH.size - len(data)),
         device_error=names[cells[Cell.DEVICE_ERROR]],
     )
 

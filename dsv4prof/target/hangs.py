@@ -13,6 +13,7 @@ from subprocess import Popen
 
 import msgspec
 
+from dsv4prof.errors import InputError
 from dsv4prof.faultrecord.layout import SUFFIX, Cell
 from dsv4prof.faultrecord.reader import read_progress
 from dsv4prof.recorder.atomic import write_atomic
@@ -52,9 +53,12 @@ class HangNote(msgspec.Struct, frozen=True):
 
 
 def read_hang(folder: Path) -> HangNote | None:
-    """The note of a session that hung."""
+    """The note of a session that hung. Raises InputError for a damaged one."""
     path = folder / HANG_NAME
-    return msgspec.json.decode(path.read_bytes(), type=HangNote) if path.is_file() else None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HangNote) if path.is_file() else None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path} cannot be read: {error}", hint="delete it; the fault records stay") from error
 
 
 class HangWatch:
