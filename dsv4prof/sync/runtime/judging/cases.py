@@ -21,6 +21,10 @@ def judged(case: Case, prelude: str, detector: Detector) -> Verdict:
         # What a case prints is not ours to show.
         with contextlib.redirect_stdout(io.StringIO()):
             _run(case, prelude, detector, seen)
+            if detector.again():
+                seen.clear()
+                detector.between()
+                _run(case, prelude, detector, seen)
     except Exception as problem:  # noqa: BLE001  a case is any code at all, and the others still count
         error = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
     return verdict(case.id, detector.names(), seen, error=error)

@@ -21,6 +21,9 @@ class Detector(AbstractContextManager[Any], Protocol):
     def between(self) -> None:
         """Between two cases: nothing of the last one may matter to the next."""
 
+    def again(self) -> bool:
+        """Whether the last call has to be judged once more, in fresh names: the device may have come to rest."""
+
     def judge(self, run: Callable[[], None]) -> list[Observation]:
         """What was seen while `run` ran, behind a device that is busy. What `run` raises goes on."""
 

@@ -38,6 +38,9 @@ class ShadowDetector:
         world.memory.limit = None
         self._device.forget()
 
+    def again(self) -> bool:
+        return False
+
     def judge(self, run: Callable[[], None]) -> list[Observation]:
         self._settle()
         self._device.world.timeline.occupy()

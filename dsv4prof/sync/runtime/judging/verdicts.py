@@ -31,8 +31,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict(id: str, layers: Sequence[str], seen: Sequence[Observation], *, error: str = "") -> Verdict:
-    """`layers` are all that were on, also those that saw nothing."""
-    ordered = sorted(seen, key=lambda one: _WORST_FIRST.index(one.kind))
+    """`layers` are all that were on, also those that saw nothing. What was measured to cost nothing is no wait,
+    whatever a layer that cannot measure says of it.
+    """
+    ordered = sorted(seen, key=lambda one: _WORST_FIRST.index(_kind(one)))
     worst = ordered[0] if ordered else None
     waiting = [one for one in seen if one.kind.waits]
     by_layer = {name: any(one.layer == name for one in waiting) for name in layers}
@@ -40,8 +42,8 @@ def verdict(id: str, layers: Sequence[str], seen: Sequence[Observation], *, erro
         return Verdict(id=id, syncs=False, layers=by_layer, error=error)
     return Verdict(
         id=id,
-        syncs=bool(waiting),
-        kind=worst.kind.value,
+        syncs=any(map(counts, seen)),
+        kind=_kind(worst).value,
         reason=worst.reason,
         op=worst.op,
         form=worst.form,
@@ -50,3 +52,12 @@ def verdict(id: str, layers: Sequence[str], seen: Sequence[Observation], *, erro
         layers=by_layer,
         error=error,
     )
+
+
+def counts(seen: Observation) -> bool:
+    """Whether the host waited, as far as this tells."""
+    return _kind(seen).waits
+
+
+def _kind(seen: Observation) -> Kind:
+    return Kind.SUSPECT if seen.blocked_ns == 0 and seen.kind.waits else seen.kind

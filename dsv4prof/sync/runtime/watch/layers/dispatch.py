@@ -1,12 +1,15 @@
 """Operators as Python dispatches them, inside regions alone, with the reason why each waits.
 
 A dispatch mode costs several times a small operator, so it is on where the program says `region`, never for a whole
-step, and in the region's thread only.
+step, and in the region's thread only. While a mode is on, torch takes every tensor for a subclass and does some things
+another way: a backward of a product then looks for no zeros, `ctc_loss` refuses lengths on the host. So the mode is off
+while these run, and the other layers tell of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +17,9 @@ from typing import Any
 from dsv4prof.model.syncs import Layer, Observation
 from dsv4prof.sync.runtime.calls import OpCall, Place
 from dsv4prof.sync.runtime.watch.hub import Hub, LayerMissingError
+from dsv4prof.sync.runtime.watch.layers import backward
 from dsv4prof.sync.runtime.watch.layers.copies import place_of
+from dsv4prof.sync.runtime.watch.layers.patching import Patches
 from dsv4prof.sync.runtime.watch.layers.reasoned import observed
 from dsv4prof.sync.runtime.watch.redundant import Reads, redundant
 from dsv4prof.sync.runtime.watch.scopes import Scope
@@ -28,6 +33,7 @@ class DispatchLayer:
     def __init__(self, hub: Hub, *, vendor: str = "cuda", listener: Any = None) -> None:
         self._hub, self._listener = hub, listener
         self._mode_type: Any = None
+        self._patches = Patches()
         self._local = threading.local()
         self._lifts: tuple[Callable[[bool], None], bool] | None = None
 
@@ -38,8 +44,14 @@ class DispatchLayer:
             raise LayerMissingError("this torch has no dispatch modes", hint="leave out the layer dispatch") from None
         self._mode_type = _watching(TorchDispatchMode, self)
         self._show_uploads()
+        backward.enter_with(self._aside)
+        import torch
+
+        self._patches.wrap(torch, "ctc_loss", self._unlooked)
 
     def stop(self) -> None:
+        backward.no_more(self._aside)
+        self._patches.undo()
         self._mode_type = None
         if self._lifts is not None:
             self._lifts[0](self._lifts[1])
@@ -68,10 +80,31 @@ class DispatchLayer:
         self._local.inside = True
         self._local.reads = Reads()
         try:
-            with self._mode_type():
+            with self._mode_type() as self._local.mode:
                 yield
         finally:
-            self._local.inside = False
+            self._local.inside, self._local.mode = False, None
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Without our mode, where it is the innermost of this thread."""
+        mode, innermost = getattr(self._local, "mode", None), _innermost()
+        if mode is None or innermost is not mode:
+            yield
+            return
+        mode.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            mode.__enter__()
+
+    def _unlooked(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def runs(*args: Any, **kwargs: Any) -> Any:
+            with self._aside():
+                return original(*args, **kwargs)
+
+        return runs
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and tell of it if it waits."""
@@ -111,6 +144,14 @@ class DispatchLayer:
         if not torch.cuda.is_initialized():
             return 0
         return int(torch.cuda.current_stream().cuda_stream)
+
+
+def _innermost() -> Any:
+    """The dispatch mode that sees operators first; None where there is none or this torch does not tell."""
+    import torch.utils._python_dispatch as modes
+
+    asked = getattr(modes, "_get_current_dispatch_mode", None)
+    return asked() if asked is not None else None
 
 
 def _watching(base: Any, layer: DispatchLayer) -> Any:

@@ -6,15 +6,17 @@ long it did.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from dsv4prof.model.syncs import Direction, Kind, Layer, Observation
 from dsv4prof.sync.runtime.watch.hub import Hub
+from dsv4prof.sync.runtime.watch.layers import backward
 from dsv4prof.sync.runtime.watch.layers.patching import Patches
 
 
@@ -45,10 +47,10 @@ class ExplicitLayer:
             self._patches.wrap(owner, "empty_cache", free("empty-cache", "torch.cuda.empty_cache"))
         self._patches.wrap(torch.Tensor, "pin_memory", self._pinning)
         self._wrap_collectives(torch)
-        for owner in (torch.autograd.graph, torch.autograd):
-            self._patches.wrap(owner, "_engine_run_backward", self._lending)
+        backward.enter_with(self._lending)
 
     def stop(self) -> None:
+        backward.no_more(self._lending)
         self._patches.undo()
 
     def rearm(self) -> None:
@@ -118,18 +120,14 @@ class ExplicitLayer:
 
         return wrap
 
-    def _lending(self, original: Any) -> Any:
+    @contextlib.contextmanager
+    def _lending(self) -> Iterator[None]:
         """Autograd works in threads of its own, whose waits the caller of backward waits for."""
-
-        @functools.wraps(original)
-        def runs(*args: Any, **kwargs: Any) -> Any:
-            self._hub.lend()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._hub.take_back()
-
-        return runs
+        self._hub.lend()
+        try:
+            yield
+        finally:
+            self._hub.take_back()
 
     def _pinning(self, original: Any) -> Any:
         """Pinning stalls for milliseconds in the driver where the block is new; noted, not counted as a wait."""

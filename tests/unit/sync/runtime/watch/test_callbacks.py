@@ -92,9 +92,9 @@ class Ear:
     def scope_ended(self, scope: Any) -> None: ...
 
 
-def heard(driver: Any, program: Callable[[], None], *, listener: Any = None) -> list[SyncEvent]:
+def heard(driver: Any, program: Callable[[], None], *, listener: Any = None, launches: bool = False) -> list[SyncEvent]:
     hub, ear = Hub(), Ear()
-    layer = CallbacksLayer(hub, driver=driver, listener=listener)
+    layer = CallbacksLayer(hub, driver=driver, listener=listener, launches=launches)
     hub.join(ear, [layer])
     try:
         program()
@@ -162,6 +162,37 @@ def test_a_thread_that_waits_has_no_line_of_python_and_is_heard() -> None:
     (event,) = heard(cupti.Cupti(library), program)
     assert (event.form, event.direction, event.code) == ("cuda-synchronize", "explicit", "DSV106")
     assert event.thread != threading.get_ident()
+
+
+def test_a_thread_of_c_has_no_thread_locals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python makes and throws away a thread state at each callback there, so what is kept must not hang on it."""
+
+    class Forgets:
+        """A thread-local as such a thread finds it: always new."""
+
+        def __setattr__(self, name: str, value: object) -> None: ...
+
+    monkeypatch.setattr(threading, "local", Forgets)
+    library = FakeCupti()
+    (event,) = heard(cupti.Cupti(library), lambda: library.call(RUNTIME, 131, takes_s=0.002))
+    assert event.blocked_ns is not None and event.blocked_ns >= 2_000_000
+
+
+def test_a_launch_that_finds_the_queue_full_has_waited_and_a_slow_first_one_has_not() -> None:
+    library = FakeCupti()
+
+    def program(before: int) -> Callable[[], None]:
+        def runs() -> None:
+            for _ in range(before):
+                library.call(RUNTIME, 13)
+            library.call(RUNTIME, 13, takes_s=0.002)
+
+        return runs
+
+    (full,) = heard(cupti.Cupti(library), program(1100), launches=True)
+    assert (full.kind, full.op) == (Kind.SILENT, "cudaLaunchKernel")
+    (first,) = heard(cupti.Cupti(library), program(10), launches=True)
+    assert first.kind is Kind.SUSPECT
 
 
 def test_raw_copies_are_told_to_whoever_looks_for_hazards() -> None:

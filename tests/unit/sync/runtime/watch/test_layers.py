@@ -119,6 +119,34 @@ def test_other_threads_are_not_in_the_region(device: FakeDevice) -> None:
     assert watch.events == []
 
 
+def test_what_torch_does_another_way_under_a_mode_runs_without_it(device: FakeDevice) -> None:
+    """`any` and `nonzero` look for zeros in a backward of products, but not while a dispatch mode is on."""
+    values = torch.nn.Parameter(torch.tensor([1.0, 0.0, 2.0, 3.0]))
+    engine, product = torch.autograd.graph._engine_run_backward, values.prod()
+    with SyncWatch(layers=("explicit", "dispatch")) as watch, region("train"):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            product.backward()
+        logs = torch.zeros(5, 2, 4).log_softmax(2)
+        assert torch.nn.functional.ctc_loss(logs, torch.ones(2, 2, dtype=torch.long), (5, 5), (2, 2)) > 0
+        torch.tensor([1, 0, 2, 3]).nonzero()
+    assert "aten::nonzero" in {each.name for each in profiler.events()}
+    assert [event.op for event in watch.events] == ["aten::nonzero"]
+    assert torch.autograd.graph._engine_run_backward is engine
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_layers_share_the_patch_of_backward_in_any_order(device: FakeDevice) -> None:
+    engine = torch.autograd.graph._engine_run_backward
+    first, second = SyncWatch(layers=("explicit",)), SyncWatch(layers=("dispatch",))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    torch.nn.Parameter(torch.ones(4)).sum().backward()
+    assert torch.autograd.graph._engine_run_backward is not engine
+    second.__exit__(None, None, None)
+    assert torch.autograd.graph._engine_run_backward is engine
+
+
 def test_copies_that_ask_not_to_block(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
