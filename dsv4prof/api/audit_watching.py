@@ -24,8 +24,10 @@ from dsv4prof.errors import OutputError, UsageError
 from dsv4prof.faultrecord.layout import SUFFIX
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Check, Provenance, Report, Verdict
-from dsv4prof.model.syncs import Direction, Layer
+from dsv4prof.model.syncs import Direction, Kind, Layer
 from dsv4prof.sync.exercised import encode_ran
+from dsv4prof.sync.run_sources import with_sources
+from dsv4prof.sync.runtime.hazards.watch import KEEP_ENV
 from dsv4prof.sync.runtime.watch import orders
 from dsv4prof.sync.runtime.watch.choice import ON_A_GPU
 from dsv4prof.sync.runtime.watch.orders import Orders
@@ -37,6 +39,7 @@ __all__ = ["ON_A_GPU", "Ending", "WatchRequest", "audit_run"]
 
 INTERRUPTED = 130
 _SIGNALLED = 128
+_WAITING = frozenset(kind.value for kind in Kind if kind.waits)
 
 
 class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +104,7 @@ def audit_run(command: Sequence[str], request: WatchRequest, *, run: Run | None 
     seen = read_folder(folder)
     if request.export is not None:
         ran = ran_of(seen, run=folder.name, command=shlex.join(command), created=created)
-        _write(request.export, encode_ran(ran))
+        _write(request.export, encode_ran(with_sources(ran)))
     report = report_of(command, request, seen, ending, folder)
     return _with_fault(report, folder) if request.fault_watch and _fell(ending) else report
 
@@ -200,9 +203,9 @@ def report_of(command: Sequence[str], request: WatchRequest, seen: Folder, endin
         sections=sections_of(seen, sites),
         metrics=metrics_of(seen),
         findings=findings,
-        notes=notes_of(seen),
+        notes=[*notes_of(seen), *_quiet(request, findings, seen)],
         verdict=decided,
-        next_command=_next(request, sites),
+        next_command=_next(command, request, sites),
         data=facts(seen, sites, status=ending.status, folder=folder),
     )
 
@@ -232,6 +235,13 @@ def _unwatched(seen: Folder) -> str:
     return f"nothing with torch ran: {processes(seen.started)} started and none imported it"
 
 
+def _quiet(request: WatchRequest, findings: Sequence[Finding], seen: Folder) -> list[str]:
+    """That hazards were looked for and none appeared, which is no word on a run with fewer waits."""
+    if not request.hazards or not seen.logs or any(finding.code.startswith("DSV2") for finding in findings):
+        return []
+    return ["no hazard in this run; a wait that is there may hide one: dsv4prof hazards explain tells of each"]
+
+
 def _decided(
     findings: list[Finding],
     request: WatchRequest,
@@ -242,7 +252,10 @@ def _decided(
 ) -> Verdict:
     judged = verdict(findings, request.fail_on)
     waits = sum(site.times for site in sites if site.event.kind.waits and not site.event.allowed_by)
-    summary = f"{plural(waits, 'wait')} at {plural(len(findings), 'place')}"
+    summary = f"{plural(waits, 'wait')} at {plural(_waiting(findings), 'place')}"
+    hazards = sum(finding.code.startswith("DSV2") for finding in findings)
+    if request.hazards:
+        summary += f", {plural(hazards, 'hazard')}"
     if ending.interrupted:
         return Verdict(INTERRUPTED, f"interrupted; until then {summary}")
     if ending.status:
@@ -252,11 +265,21 @@ def _decided(
     return Verdict(1 if violations or judged.exit_code else 0, summary)
 
 
-def _next(request: WatchRequest, sites: Sequence[Site]) -> str | None:
+def _waiting(findings: Sequence[Finding]) -> int:
+    return sum(finding.evidence.get("kind") in _WAITING for finding in findings)
+
+
+def _next(command: Sequence[str], request: WatchRequest, sites: Sequence[Site]) -> str | None:
+    """What a wait protects can be told of a run that was kept: the command that keeps it, or the question to it."""
     place = next((site.frame for site in sites if site.frame is not None and site.event.kind.waits), None)
     if place is None:
         return None
-    return f"dsv4prof hazards explain {os.path.relpath(place.file)}:{place.line}"
+    kept = os.environ.get(KEEP_ENV)
+    if kept and Path(kept).is_file():
+        where = f"{os.path.relpath(place.file)}:{place.line}"
+        return f"dsv4prof hazards explain {where} --ran {shlex.quote(os.path.relpath(kept))}"
+    shadows = "--no-gpu " if request.no_gpu else ""
+    return f"dsv4prof hazards {shadows}-o run.hazards.json.gz -- {shlex.join(command)}"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -171,10 +171,18 @@ def _file_of(log: Log, place: Place) -> str | None:
     return next(fits, None)
 
 
+def _alone(found: Explanation) -> list[str]:
+    """Two waits may each be enough to order the same memory: then neither alone protects it, and both together do."""
+    if not found.waits or found.protects:
+        return []
+    return ["judged alone, with every other wait in place: after a removal, keep a new run and judge the rest again"]
+
+
 def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | None) -> Report:
     findings = findings_of(found.protects)
     exercised = "not exercised" if found.answer == "not exercised" else "exercised"
-    run = f"{exercised} in {ran or 'this run'}: {plural(log.steps, 'step')} on {_where(log)}"
+    steps = f": {plural(log.steps, 'step')}" if log.steps else ","
+    run = f"{exercised} in {ran or 'this run'}{steps} on {_where(log)}"
     return Report(
         kind="hazards-explain",
         provenance=Provenance(
@@ -185,7 +193,7 @@ def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | 
         checks=[Check("place", False if found.answer in _UNSAFE else None, found.sentence)],
         sections=explanation_sections(found, notes),
         findings=findings,
-        notes=[run, *notes.lines, *_notes(log)],
+        notes=[run, *_alone(found), *notes.lines, *_notes(log)],
         verdict=Verdict(0, f"{found.place}: {found.sentence}"),
         next_command=f"dsv4prof rule {findings[0].code}" if findings else None,
         data={

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-PLACEHOLDER = ("dsv4prof", "run")
+PLACEHOLDER = ("YOUR", "COMMAND")
+_RECORD = "dsv4prof audit run --fault-watch --"
 
 
 class Rerun(msgspec.Struct, frozen=True):
@@ -29,6 +30,10 @@ def reruns(vendor: str, argv: Sequence[str], *, hang: bool = False, triton: bool
         found += _amd(command, hang=hang)
     if vendor in ("nvidia", ""):
         found += _nvidia(command, hang=hang)
+    if not argv:
+        found.append(
+            Rerun(f"{_RECORD} {command}", "keeps the last launches and their memory, which a log does not tell")
+        )
     if triton:
         found.append(
             Rerun(f"TRITON_DEBUG=1 {command}", "device asserts and bounds in Triton kernels are compiled in, and named")

@@ -16,6 +16,7 @@ from dsv4prof.model.report import Report
 from dsv4prof.model.syncs import Frame, Kind, SyncEvent
 from dsv4prof.report import render
 from dsv4prof.sync.exercised import read_ran
+from dsv4prof.sync.runtime.hazards.watch import KEEP_ENV
 from dsv4prof.sync.runtime.watch import orders, ran_log
 from dsv4prof.sync.runtime.watch.ran_log import CountLine, EndLine, FunctionLine, Head, SiteLine, TotalLine
 
@@ -181,3 +182,25 @@ def test_logs_that_cannot_be_written_are_an_error_before_the_command(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):
         audit_run(["python"], WatchRequest(sessions_dir=tmp_path / "file"))
+
+
+def test_places_that_wait_are_counted_without_suspects_and_hazards_apart(tmp_path: Path) -> None:
+    suspect = event(line=9, kind=Kind.SUSPECT, code="DSV111", form="pin-memory")
+    report = ran(tmp_path, lines((event(), 4, None), (suspect, 1, None)), hazards=True)
+    assert report.verdict is not None
+    assert report.verdict.summary == "4 waits at 1 place, 0 hazards"
+    assert any("no hazard in this run" in note for note in report.notes)
+
+
+def test_the_next_command_keeps_a_run_or_asks_the_one_that_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEEP_ENV, raising=False)
+    fresh = ran(tmp_path / "a", lines((event(), 4, None)), no_gpu=True)
+    assert (fresh.next_command or "").startswith("dsv4prof hazards --no-gpu -o ")
+    kept = tmp_path / "run.gz"
+    kept.touch()
+    monkeypatch.setenv(KEEP_ENV, str(kept))
+    asked = ran(tmp_path / "b", lines((event(), 4, None)), hazards=True)
+    assert (asked.next_command or "").startswith("dsv4prof hazards explain ")
+    assert "--ran " in (asked.next_command or "")

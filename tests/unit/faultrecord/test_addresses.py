@@ -169,3 +169,4 @@ def test_a_log_alone_says_what_it_can(ring: RingWriter) -> None:
     assert found.place is None
     assert "no fault record" in found.unsure[0]
     assert found.reruns[0].command.startswith("AMD_SERIALIZE_KERNEL=3")
+    assert any("--fault-watch -- YOUR COMMAND" in each.command for each in found.reruns)

@@ -157,7 +157,7 @@ def load(path: Path) -> Log:
         log = msgspec.json.decode(raw, type=Log)
     except (msgspec.MsgspecError, OSError, EOFError, ValueError) as error:
         raise InputError(
-            f"{path} is no log of a hazard run: {error}", hint="`dsv4prof hazards -o FILE` makes one"
+            f"{path} is no log of a hazard run: {error}", hint="`dsv4prof hazards -o FILE -- CMD` makes one"
         ) from error
     if log.format != FORMAT:
         raise InputError(f"{path} has the format {log.format!r}, not {FORMAT}", hint="make it again with this version")
