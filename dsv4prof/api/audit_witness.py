@@ -21,7 +21,8 @@ from dsv4prof.model.report import Column, Section
 from dsv4prof.sync.code.found import HotFunction
 from dsv4prof.sync.code.values import LEVELS
 from dsv4prof.sync.exercised import Ran, RanSite, ran_of_session, read_ran
-from dsv4prof.sync.witness import Place, Witness, Witnesses
+from dsv4prof.sync.run_sources import as_of
+from dsv4prof.sync.witness import Place, Witness, Witnesses, same_file
 
 _CERTAIN = LEVELS[-1]
 _MOST_ROWS = 40
@@ -46,7 +47,9 @@ def bear_witness(audited: Audited, runs: Sequence[Ran], touched: Ranges | None) 
 
     `touched` are the changed ranges of each file where only changes are looked at, None where all of it is.
     """
-    witnesses = Witnesses(runs)
+    current = [as_of(run, lambda name: _read(audited, name)) for run in runs]
+    audited.notes += [note for _, notes in current for note in notes]
+    witnesses = Witnesses([run for run, _ in current])
     audited.findings = [_seen(finding, witnesses) for finding in audited.findings]
     audited.suppressed = [(_seen(finding, witnesses), by) for finding, by in audited.suppressed]
     more = _only_run(audited, witnesses, touched)
@@ -60,6 +63,12 @@ def bear_witness(audited: Audited, runs: Sequence[Ran], touched: Ranges | None) 
         for each, witness in told
     ]
     return _section(audited, told) if touched is not None else []
+
+
+def _read(audited: Audited, name: str) -> bytes | None:
+    """The source as it is now of a file that a run names."""
+    path = next((path for path in audited.audit.paths if same_file(path, name)), None)
+    return audited.where.read(path) if path is not None else None
 
 
 def _seen(finding: SourceFinding, witnesses: Witnesses) -> SourceFinding:

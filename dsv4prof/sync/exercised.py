@@ -24,6 +24,7 @@ class RanSite(msgspec.Struct, frozen=True, kw_only=True):
     """A line that waited (or did what `kind` says) `count` times in all. `ops` is the operator chain, outermost first.
 
     `blocked_ns` is host time in all, None where no device was there. `stack` are `file:line function`, innermost first.
+    `text` is the line as it was, without its indent.
     """
 
     file: str
@@ -38,6 +39,7 @@ class RanSite(msgspec.Struct, frozen=True, kw_only=True):
     region: str = ""
     blocked_ns: int | None = None
     stack: tuple[str, ...] = ()
+    text: str = ""
 
 
 class RanFunction(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,8 @@ class RanFunction(msgspec.Struct, frozen=True, kw_only=True):
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `gpu` says whether a device was there; without one the syncs were told by shadow tensors.
 
-    `functions` is empty where the run did not note what it entered: then nothing is known of what did not wait.
+    `files` are digests of the files as they ran (`run_sources`). `functions` is empty where the run did not note what
+    it entered: then nothing is known of what did not wait.
     """
 
     run: str
@@ -65,6 +68,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     gpu: bool = False
     sites: tuple[RanSite, ...] = ()
     functions: tuple[RanFunction, ...] = ()
+    files: dict[str, str] = {}
 
 
 def encode_ran(ran: Ran) -> bytes:

@@ -67,13 +67,16 @@ class Witnesses:
         """What the runs say of a place; of a function that it waited when any line of it did."""
         near = [(run, site) for run, site in self._sites.get(_name(place.path), []) if _at(place, site)]
         # A run and the source may call one wait by two codes of a family; the same code is the better match.
-        sites = [pair for pair in near if pair[1].code == place.code] or near
+        waits = [pair for pair in near if pair[1].kind.waits]
+        sites = [pair for pair in waits if pair[1].code == place.code] or waits
         if sites:
             return Witness(what="waited", runs=_names(sites), count=sum(site.count for _, site in sites))
         entered = [(run, each) for run, each in self._functions.get(_name(place.path), []) if _is(place, each)]
         executed = [pair for pair in entered if any(place.line <= line <= place.end_line for line in pair[1].lines)]
         if place.code and executed:
             return Witness(what="ran", runs=_names(executed), count=sum(each.calls for _, each in executed))
+        if place.code and near:
+            return Witness(what="ran", runs=_names(near), count=sum(site.count for _, site in near))
         if place.code and entered and all(each.lines for _, each in entered):
             return Witness(what="not run")
         if entered:
@@ -107,14 +110,16 @@ def _at(place: Place, site: RanSite) -> bool:
 
 
 def _is(place: Place, function: RanFunction) -> bool:
-    """Qualified names meet by their last part: a profiler knows no more of a method."""
+    """Qualified names meet in as many parts as both have: a profiler knows a method by its last one alone."""
     if not same_file(place.path, function.file):
         return False
-    return _last(place.function) == _last(function.function)
+    left, right = _parts(place.function), _parts(function.function)
+    width = min(len(left), len(right))
+    return left[-width:] == right[-width:]
 
 
-def _last(function: str) -> str:
-    return function.rpartition(".")[2]
+def _parts(function: str) -> list[str]:
+    return [part for part in function.split(".") if part != "<locals>"]
 
 
 def _name(path: str) -> str:

@@ -14,6 +14,8 @@ from dsv4prof.model.report import Report
 from dsv4prof.model.syncs import Kind
 from dsv4prof.report.text import render_text
 from dsv4prof.sync.exercised import Ran, RanFunction, RanSite, encode_ran
+from dsv4prof.sync.run_sources import with_sources
+from dsv4prof.sync.witness import Place, Witnesses
 
 SOURCE = '''"""A builder."""
 import torch
@@ -106,3 +108,33 @@ def test_hot_functions_that_a_change_touched_say_who_exercised_them(package: Pat
 def test_a_name_that_is_no_run_is_refused(package: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no recorded run"):
         _audit(tmp_path / "absent.json")
+
+
+def test_a_run_of_an_older_version_is_put_on_no_other_line(package: Path, tmp_path: Path) -> None:
+    path = package / "meta.py"
+    site = RanSite(file=str(path), line=12, function="f", code="DSV102", kind=Kind.SYNC, count=4)
+    ran = tmp_path / "run.json"
+    ran.write_bytes(encode_ran(with_sources(Ran(run="tests", sites=(site,)))))
+    assert _by_line(_audit(ran))[12].ran == "waited 4 times in run tests"
+    path.write_text('"""Moved."""\n' + SOURCE)
+    moved = _audit(ran)
+    assert _by_line(moved)[13].ran == "waited 4 times in run tests"
+    assert 12 not in _by_line(moved)
+    path.write_text(SOURCE.replace("lens.max().item()", "lens.min().item()"))
+    gone = _audit(ran)
+    assert not any(finding.ran.startswith("waited") for finding in _by_line(gone).values())
+    assert any("meta.py has changed since run tests" in note for note in gone.notes)
+
+
+def test_a_method_of_the_same_name_in_another_class_was_not_run() -> None:
+    function = RanFunction(file="/x/pkg/meta.py", function="A.forward.<locals>.inner", line=4)
+    witnesses = Witnesses([Ran(run="r", functions=(function,))])
+    assert witnesses.of(Place("pkg/meta.py", "A.forward.inner", 4, 6)).what == "entered"
+    assert witnesses.of(Place("pkg/meta.py", "inner", 4, 6)).what == "entered"
+    assert witnesses.of(Place("pkg/meta.py", "B.forward.inner", 14, 16)).what == "not run"
+
+
+def test_what_ran_without_waiting_for_certain_is_not_said_to_have_waited() -> None:
+    site = RanSite(file="/x/pkg/meta.py", line=4, function="f", code="DSV101", kind=Kind.SUSPECT, count=2)
+    witnesses = Witnesses([Ran(run="r", sites=(site,))])
+    assert witnesses.of(Place("pkg/meta.py", "f", 4, 4, "DSV101")).what == "ran"
