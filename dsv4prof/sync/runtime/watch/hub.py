@@ -177,9 +177,15 @@ class Hub:
         for each in list(self._threads.values()):
             self._settle(each.drain())
 
+    def _settle_mine(self) -> None:
+        """This thread goes on to something else. Most of the time there is nothing."""
+        mine = self._threads.get(threading.get_ident())
+        if mine is not None and mine.pending:
+            self._settle(mine.drain())
+
     def _settle(self, calls: Sequence[Call]) -> None:
         for call in calls:
-            missing = tuple(name for name in self._layers if call.counts.get(name, 0) == 0 and expects(call, name))
+            missing = tuple([name for name in self._layers if name not in call.counts and expects(call, name)])
             for watcher in self._watchers:
                 watcher.call_settled(call, missing)
 
@@ -188,9 +194,7 @@ class Hub:
     def scope_entered(self, scope: Scope) -> object:
         if scope.kind == "allowance":
             return None
-        mine = self._mine()
-        if mine.pending:
-            self._settle(mine.drain())
+        self._settle_mine()
         for watcher in self._watchers:
             watcher.scope_begun(scope)
         if scope.unit is scope:
@@ -209,9 +213,7 @@ class Hub:
             return
         if isinstance(opened, ExitStack):
             opened.close()
-        mine = self._mine()
-        if mine.pending:
-            self._settle(mine.drain())
+        self._settle_mine()
         for watcher in self._watchers:
             watcher.scope_ended(scope)
             if scope.unit is scope:

@@ -56,11 +56,14 @@ class Call:
 
     @property
     def times(self) -> int:
-        return max(self.counts.values(), default=0)
+        counts = self.counts.values()
+        return max(counts) if counts else 0
 
     @property
     def kind(self) -> Kind:
         """What the most exact layer says; a doubtful call that a layer saw waiting did wait."""
+        if len(self.observations) == 1 and self.observations[0].kind is not Kind.SUSPECT:
+            return self.observations[0].kind
         kinds = [each.kind for each in self._sorted()]
         if kinds[0] is Kind.SUSPECT:
             return Kind.SILENT if any(map(_waited, self.observations)) else Kind.SUSPECT
@@ -90,6 +93,8 @@ class Call:
         return self.times if self.observations and self.kind.waits else 0
 
     def _sorted(self) -> list[Observation]:
+        if len(self.observations) == 1:
+            return self.observations
         return sorted(self.observations, key=lambda each: _EXACT.index(each.layer))
 
     def event(self, missing: Sequence[Layer] = ()) -> SyncEvent:
@@ -226,9 +231,9 @@ def _lacks(call: Call, layer: Layer) -> bool:
 
 def expects(call: Call, layer: Layer) -> bool:
     """Whether a layer that is on sees a call of this kind, as far as torch was measured."""
-    first = call.first
-    if not call.kind.waits or layer == "shadow":
+    if layer in ("shadow", "explicit") or not call.kind.waits:
         return False
+    first = call.first
     if layer == "callbacks":
         return first.direction != "alloc"
     silent = any(each.kind is Kind.SILENT for each in call.observations)

@@ -52,15 +52,18 @@ class Scope:
     ) -> None:
         self.name, self.parent, self.kind = name, parent, kind
         self.levels, self.allowance, self.max_syncs = levels, allowance, max_syncs
-        above: str = parent.path if parent is not None else ""
-        # A step is a number beside the region, not part of its name.
-        self.path: str = f"{above}/{name}" if above and kind == "region" else (name if kind == "region" else above)
-        self.step: int | None = step if step is not None else (parent.step if parent is not None else None)
+        self.syncs = self.used = 0
+        above, outer = "", None
         # Whether operators are looked at one by one, where that layer is on.
-        self.looked: bool = operators or (parent is not None and parent.looked)
-        self.syncs = 0
-        self.used = 0
-        outer = parent.unit if parent is not None else None
+        self.looked: bool = operators
+        self.step: int | None = step
+        if parent is not None:
+            above, outer = parent.path, parent.unit
+            self.looked = operators or parent.looked
+            if step is None:
+                self.step = parent.step
+        # A step is a number beside the region, not part of its name.
+        self.path: str = above if kind != "region" else (f"{above}/{name}" if above else name)
         named = kind == "step" or (kind == "region" and outer is None)
         self.unit: Scope | None = self if named else outer
 

@@ -91,7 +91,9 @@ def forget_folders() -> None:
 def _taken(frame: FrameType | None) -> list[tuple[CodeType, int]]:
     """Code and instruction of each frame: lines are looked up only for what is shown."""
     found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < _DEEPEST:
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
         found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return found
