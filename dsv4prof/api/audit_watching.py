@@ -239,7 +239,9 @@ def _quiet(request: WatchRequest, findings: Sequence[Finding], seen: Folder) -> 
     """That hazards were looked for and none appeared, which is no word on a run with fewer waits."""
     if not request.hazards or not seen.logs or any(finding.code.startswith("DSV2") for finding in findings):
         return []
-    return ["no hazard in this run; a wait that is there may hide one: dsv4prof hazards explain tells of each"]
+    return [
+        "no hazard in this run; its waits may hide one: dsv4prof hazards explain FILE:FUNCTION, of a caller of them all"
+    ]
 
 
 def _decided(

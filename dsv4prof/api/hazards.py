@@ -175,7 +175,7 @@ def _alone(found: Explanation) -> list[str]:
     """Two waits may each be enough to order the same memory: then neither alone protects it, and both together do."""
     if not found.waits or found.protects:
         return []
-    return ["judged alone, with every other wait in place: after a removal, keep a new run and judge the rest again"]
+    return ["judged alone, every other wait in place: FILE:FUNCTION of a caller judges all that wait below it together"]
 
 
 def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | None) -> Report:
