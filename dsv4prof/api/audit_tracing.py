@@ -15,8 +15,9 @@ from dsv4prof.api.words import plural
 from dsv4prof.model.event import Slice
 from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Cell, Column, Provenance, Report, Section
-from dsv4prof.sync.allowances import parse_allowances
+from dsv4prof.sync.allowances import KNOWN, Allowance, parse_allowances
 from dsv4prof.sync.join import join_call_sites
+from dsv4prof.sync.record_coverage import coverage_of
 from dsv4prof.sync.trace import host_reads
 from dsv4prof.trace.index import TraceIndex
 
@@ -68,7 +69,7 @@ def audit_trace(
             *_section("intended", "Intended syncs", intended, index),
         ],
         findings=findings,
-        notes=[*source.notes, *_notes(accidental, index)],
+        notes=[*source.notes, *_notes(accidental, index), *_unknown(index), *_idle_allowances(allowances, reads)],
         verdict=verdict(findings, fail_on),
         next_command=f"dsv4prof rule {accidental[0].code}" if accidental else None,
         data={"sites": len(accidental), "intended": len(intended), "measured": index.has_gpu},
@@ -122,6 +123,20 @@ def _notes(accidental: Sequence[Finding], index: TraceIndex) -> list[str]:
     blocked = sum(read.evidence.get("blocked_ns") or 0 for read in accidental)
     share = f", {100 * blocked / span:.1f} % of the recorded time" if span else ""
     return [f"{plural(len(accidental), 'site')} blocked the host for {blocked / 1e6:,.3f} ms in all{share}"]
+
+
+def _unknown(index: TraceIndex) -> list[str]:
+    """Ranks whose device records do not tell when the device was idle."""
+    return [told.text for told in map(coverage_of, index.ranks) if not told.complete]
+
+
+def _idle_allowances(allowances: Sequence[Allowance], reads: Sequence[Finding]) -> list[str]:
+    """Allowances that were given and speak of no sync here: a place that was renamed, or a slip of the pen."""
+    return [
+        f"the allowance {each.code}@{each.where} speaks of no sync of this trace"
+        for each in allowances
+        if each not in KNOWN and not any(each.covers(read) for read in reads)
+    ]
 
 
 def _length_ns(slices: Sequence[Slice]) -> int:

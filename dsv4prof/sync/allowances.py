@@ -13,7 +13,9 @@ import msgspec
 from dsv4prof.errors import UsageError
 from dsv4prof.model.finding import Finding, Severity
 
-_FORM = re.compile(r"(?P<code>DSV1\d\d)@(?P<where>[^\s:=]+)(?:=(?P<times>\d+(?:\.\d+)?))?(?::\s*(?P<reason>.+))?", re.I)
+_FORM = re.compile(
+    r"(?P<code>DSV1\d\d)@(?P<where>[^\s:=]+)\s*(?:=\s*(?P<times>\d+(?:\.\d+)?)\s*)?(?::(?P<reason>.*))?", re.I
+)
 _HINT = "such as 'DSV106@read_tokens=1: the results of a step': code, place, times a step, reason"
 
 
@@ -60,7 +62,7 @@ def parse_allowance(text: str) -> Allowance:
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} allows nothing that can be understood", hint=_HINT)
-    if not found["reason"]:
+    if not (found["reason"] or "").strip():
         raise UsageError(f"the allowance {text!r} gives no reason", hint=_HINT)
     return Allowance(found["code"].upper(), found["where"], found["reason"].strip(), float(found["times"] or 1))
 

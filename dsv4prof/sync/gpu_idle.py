@@ -26,9 +26,13 @@ class IdleAfter:
         following = launch.work_ns
         ends = self._ends
         place = bisect_right(ends, call.end_ns) - 1
-        if place < 0:
+        # Clocks of host and device differ a little: the call's own copy may seem to end after the call.
+        own = self._rank.gpu_by_correlation.get(self._rank.correlation(index) or 0, ())
+        waited = [self._rank.slices[each].end_ns for each in own] + ([ends[place]] if place >= 0 else [])
+        if not waited:
             return None
-        idle = (following - ends[place]) - self._busy_between(ends[place], following)
+        last = max(waited)
+        idle = (following - last) - self._busy_between(last, following)
         return max(0, idle - self._usual_gap)
 
     @cached_property

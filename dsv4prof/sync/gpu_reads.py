@@ -16,6 +16,7 @@ from dsv4prof.sync.gpu_idle import IdleAfter
 from dsv4prof.sync.launches import Launches
 from dsv4prof.sync.read import Read
 from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
+from dsv4prof.sync.record_coverage import coverage_of
 from dsv4prof.sync.run_ahead import run_ahead
 from dsv4prof.trace import vendor
 from dsv4prof.trace.index import RankIndex
@@ -44,7 +45,7 @@ def gpu_reads(rank: RankIndex) -> list[Read]:
         holder = _operator(rank, wait.outer)
         groups.setdefault(("call", wait.outer) if holder is None else ("op", holder), []).append(wait)
     launches = Launches(rank)
-    idle = IdleAfter(rank, launches)
+    idle = IdleAfter(rank, launches) if coverage_of(rank).complete else None
     return sorted(
         (_read(rank, waits, idle, launches) for waits in groups.values()),
         key=lambda read: rank.slices[read.index].start_ns,
@@ -79,7 +80,7 @@ def _operator(rank: RankIndex, index: int) -> int | None:
     return place if place >= 0 and rank.slices[place].category in HOST_OP_CATEGORIES else None
 
 
-def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter, launches: Launches) -> Read:
+def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter | None, launches: Launches) -> Read:
     longest = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].dur_ns)
     last = max((wait.outer for wait in waits), key=lambda index: rank.slices[index].end_ns)
     first = min((wait.outer for wait in waits), key=lambda index: rank.slices[index].start_ns)
@@ -89,7 +90,7 @@ def _read(rank: RankIndex, waits: list[_Wait], idle: IdleAfter, launches: Launch
         context=context,
         reading=_reading(rank, [index for wait in waits for index in wait.indexes], context),
         blocked_ns=sum(wait.end_ns - rank.slices[wait.outer].start_ns for wait in waits),
-        idle_ns=idle.after(last),
+        idle_ns=idle.after(last) if idle is not None else None,
         ahead=run_ahead(rank, launches, first, last),
         calls=tuple(rank.slices[wait.outer].name for wait in waits),
     )

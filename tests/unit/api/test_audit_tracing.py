@@ -104,3 +104,51 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
         audit_trace([str(tmp_path / "absent.json")])
     with pytest.raises(UsageError, match="no reason"):
         audit_trace([str(_waiting(tmp_path))], allow="DSV101@x=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "wait"),
+    [
+        ("h100_qwen05b_memory_events", "cudaDeviceSynchronize"),
+        ("mi300x_qwen05b_memory_events", "hipDeviceSynchronize"),
+    ],
+)
+def test_the_waits_of_two_more_recordings_are_those_of_their_files(shared: Path, name: str, wait: str) -> None:
+    path = shared / "traces" / f"{name}.json.gz"
+    events = _raw(path)
+    # The profiler's own wait, at its stop, comes last.
+    first, _ = sorted(_calls(events, wait), key=lambda e: e["ts"])
+    (read,) = (e for e in _calls(events, "cudaStreamSynchronize", "hipMemcpyWithStream"))
+    rows = audit_trace([str(path)]).sections[0].rows
+    assert [row["code"] for row in rows] == ["DSV106", "DSV107"]
+    for row, raw in zip(rows, (first, read), strict=True):
+        assert row["blocked_ns"] == pytest.approx(raw["dur"] * 1e3, abs=1)
+        # By hand: from the end of what was waited for, the call's own copy included, to the next work.
+        end = raw["ts"] + raw["dur"]
+        device = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        own = raw["args"]["correlation"]
+        waited = [e for e in device if e["ts"] + e["dur"] < end or e["args"]["correlation"] == own]
+        last = max(e["ts"] + e["dur"] for e in waited)
+        idle = min(e["ts"] for e in device if e["ts"] > max(end, last)) - last
+        assert isinstance(row["idle_ns"], int)
+        assert 0.9 * idle * 1e3 <= row["idle_ns"] <= idle * 1e3
+
+
+def test_idle_time_is_unknown_where_launches_have_no_record(tmp_path: Path) -> None:
+    events = [
+        kernel("gemm", 10, 80, 1),
+        call("cudaLaunchKernel", 0, 5, 1),
+        call("cudaStreamSynchronize", 22, 70, 2),
+        *(call("cudaLaunchKernel", 100 + 10 * each, 5, 10 + each) for each in range(5)),
+        kernel("gemm", 160, 5, 14),
+    ]
+    report = audit_trace([str(write(tmp_path / "rank0.json", document(events, rank=0, world=1)))])
+    (row,) = report.sections[0].rows
+    assert row["idle_ns"] is None
+    assert row["blocked_ns"] == 70_000
+    assert any("2 of 6 launches (33 %) have a device record" in note for note in report.notes)
+
+
+def test_an_allowance_of_nothing_is_told(tmp_path: Path) -> None:
+    report = audit_trace([str(_waiting(tmp_path))], allow="DSV101@renamed = 2 : it was meant")
+    assert "the allowance DSV101@renamed speaks of no sync of this trace" in report.notes
