@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dsv4prof.api.benching import bench
     from dsv4prof.api.configuring import settings_report
     from dsv4prof.api.diagnosis import doctor
-    from dsv4prof.api.fault_record import fault_hang, fault_show
+    from dsv4prof.api.fault_hanging import fault_hang
+    from dsv4prof.api.fault_record import fault_show
     from dsv4prof.api.faults import profiler_doctor
     from dsv4prof.api.merging import merge
     from dsv4prof.api.narrowing import narrow
@@ -39,7 +40,7 @@ _HOME = {
     "audit_trace": "audit_tracing",
     "bench": "benching",
     "doctor": "diagnosis",
-    "fault_hang": "fault_record",
+    "fault_hang": "fault_hanging",
     "fault_show": "fault_record",
     "merge": "merging",
     "narrow": "narrowing",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dsv4prof.api.fault_record import fault_hang, fault_show
+from dsv4prof.api.fault_hanging import fault_hang
+from dsv4prof.api.fault_record import fault_show
 from dsv4prof.errors import InputError
 from dsv4prof.faultrecord.hang import Hang, diagnose
 from dsv4prof.faultrecord.messages import read_messages

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsv4prof.api.fault_record import fault_hang
+from dsv4prof.api.fault_hanging import fault_hang
 from dsv4prof.errors import InputError
 
 BEFORE = {"step": 1, "t": 0.05, "running": 4, "padded_bs": 4, "ctx_lens": [9, 8, 7, 6]}
