@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from dsv4prof.settings import Settings
     from dsv4prof.target.hazard_run import HazardSpec
 
-NAMES = (*ENGINE_NAMES, "requests", "max_new_tokens", "prompts", "format", "fail_on")
+# An answer fails nothing.
+_ASKED = (*ENGINE_NAMES, "requests", "max_new_tokens", "prompts", "format")
+NAMES = (*_ASKED, "fail_on")
 # One rank that says cuda; a hazard is a finding, and fails.
-DEFAULTS = {"device": "cuda", "fail_on": "warning"}
+_ASKED_DEFAULTS = {"device": "cuda"}
+DEFAULTS = {**_ASKED_DEFAULTS, "fail_on": "warning"}
 _ENGINE, _EXPLAIN, _COMMAND = "engine", "explain", "command"
 
 NoGpu = Annotated[bool, typer.Option("--no-gpu", help="On shadow tensors, even where there is a GPU")]
@@ -59,7 +62,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="hazards")
 
 
-@takes(*NAMES)
+@takes(*NAMES, defaults=DEFAULTS)
 def engine(
     no_gpu: NoGpu = False,
     steps: Steps = None,
@@ -79,7 +82,7 @@ def engine(
     return console.emit(report, chosen["format"])
 
 
-@takes(*NAMES)
+@takes(*_ASKED, defaults=_ASKED_DEFAULTS)
 def explain(
     location: Annotated[str, typer.Argument(metavar="LOCATION", help="FILE:LINE or FILE:FUNCTION of a sync")],
     ran: Ran = None,
@@ -90,7 +93,7 @@ def explain(
     **given: Any,
 ) -> int:
     """Say what the syncs of a place protect, in a run."""
-    chosen = choose(NAMES, given, show=show_settings, defaults=DEFAULTS)
+    chosen = choose(_ASKED, given, show=show_settings, defaults=_ASKED_DEFAULTS)
     from dsv4prof.api import hazards as api
 
     spec = None if ran is not None else _spec(chosen, no_gpu=no_gpu, steps=steps)

@@ -16,10 +16,13 @@ from dsv4prof.settings import SETTINGS, Settings, resolve
 Command = TypeVar("Command", bound=Callable[..., int])
 
 
-def setting(name: str) -> Any:
-    """A typer option for a setting. None stands for "not given", so that weaker sources can decide."""
+def setting(name: str, own: Plain | None = None) -> Any:
+    """A typer option for a setting. None stands for "not given", so that weaker sources can decide. `own` is the
+    default of this command, where it differs from the table's.
+    """
     declared = SETTINGS[name]
-    default = "" if declared.default is None else f" [{_plain(declared.default)}]"
+    told = declared.default if own is None else own
+    default = "" if told is None else f" [{_plain(told)}]"
     flag = f"{declared.flag}/--no-{declared.flag[2:]}" if declared.kind is bool else declared.flag
     metavar = {str: declared.metavar, int: "N", float: "X", bool: None}[declared.kind]
     return typer.Option(flag, help=declared.help + default, metavar=metavar, show_default=False)
@@ -33,8 +36,11 @@ ENGINE_NAMES = (
 )  # fmt: skip
 
 
-def takes(*names: str) -> Callable[[Command], Command]:
-    """Give a command an option for each of these settings; it receives them by name in its `**given`."""
+def takes(*names: str, defaults: Mapping[str, Plain] | None = None) -> Callable[[Command], Command]:
+    """Give a command an option for each of these settings; it receives them by name in its `**given`. `defaults` as
+    of `choose`, for the help.
+    """
+    of_command = defaults or {}
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
@@ -46,17 +52,17 @@ def takes(*names: str) -> Callable[[Command], Command]:
         asked = [each for each in own if each.name != "show_settings"]
         last = [each for each in own if each.name == "show_settings"]
         command.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
-            parameters=[*asked, *map(_parameter, names), *last]
+            parameters=[*asked, *(_parameter(name, of_command.get(name)) for name in names), *last]
         )
         return command
 
     return decorate
 
 
-def _parameter(name: str) -> Parameter:
+def _parameter(name: str, own: Plain | None) -> Parameter:
     kind = SETTINGS[name].kind
     return Parameter(
-        name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, setting(name)]
+        name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, setting(name, own)]
     )
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from dsv4prof.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,6 +22,18 @@ def test_generated_pages_are_fresh() -> None:
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert child.returncode == 0, child.stderr
+
+
+def test_every_command_has_its_help_on_the_page() -> None:
+    """The page is of named commands, and a new one is easily forgotten."""
+
+    def walk(command: Any, words: str) -> Iterator[str]:
+        yield words
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{words} {name}")
+
+    told = re.findall(r"^## (.+)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    assert sorted(walk(typer.main.get_command(app), "dsv4prof")) == sorted(told)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
