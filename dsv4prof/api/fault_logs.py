@@ -44,7 +44,9 @@ def text_of(path: Path, *, most: int = MOST_LOG_BYTES) -> str:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
-            wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+            head = file.read(400)
+            # Damage can look like a byte order mark; text of two bytes a letter is half zeros.
+            wide = head[:2] in (b"\xff\xfe", b"\xfe\xff") and 3 * head.count(0) > len(head)
             file.seek(0 if wide else max(0, size - most))
             return file.read(most).decode("utf-16" if wide else "utf-8", "replace")
     except OSError as error:

@@ -156,7 +156,9 @@ def _report(
 ) -> Report:
     messages = messages_of(logs)
     if not ends:
-        ends = [RankEnd(rank=None, diagnosis=diagnose_fault(None, messages), stacks=[], reason="")]
+        found = diagnose_fault(None, messages)
+        rank = found.message.rank if found.message is not None else None
+        ends = [RankEnd(rank=rank, diagnosis=found, stacks=[], reason="")]
     first = _first(ends, hang)
     findings = fault_findings(first, ends, hang)
     died = bool(failure) or any(finding.severity is Severity.ERROR for finding in findings)

@@ -91,3 +91,11 @@ def test_who_does_not_run(host: str, pid: int, ago_s: int) -> None:
 def test_nothing_to_read_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no fault record and no log"):
         fault_show(str(tmp_path))
+
+
+def test_damaged_bytes_hide_no_message_and_the_rank_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"\xff\xfe\x00\x80" * 100 + f"\n[rank1]: {FAULT}\n".encode() + b"\x80\xff")
+    report = fault_show(str(log))
+    assert report.verdict.exit_code == 1
+    assert report.findings[0].message.startswith("rank 1: memory fault")
