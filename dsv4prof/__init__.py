@@ -1,6 +1,7 @@
 """dsv4prof: find out why a DeepSeek-V4 MTP serving step is slower than it should be, and prove it.
 
-The public names load on first use, so that importing the package costs nothing.
+The public names load on first use, so that importing the package costs nothing. PYTEST_DONT_REWRITE: a watched
+pytest finds it imported already, and would warn.
 """
 
 from __future__ import annotations

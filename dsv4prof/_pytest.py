@@ -18,6 +18,8 @@ _MARK = "max_syncs"
 _OPTION = "--dsv4prof-no-gpu"
 _MOST_SHOWN = 20
 _MOST_FRAMES = 6
+_USAGE = "max_syncs takes one number and gpu=, vendor= or region="
+_VENDORS = ("cuda", "hip")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,18 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        # A worker of xdist cannot end the run in a sentence: the test fails with it instead.
+        return
     for item in items:
         mark = item.get_closest_marker(_MARK)
-        if mark is not None:
-            _asked(item, mark)
+        if mark is not None and not _fits(mark):
+            raise pytest.UsageError(f"{item.nodeid}: {_USAGE}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Without a GPU the test's fixtures need the shadow device as well; only what its body waits for counts."""
     mark = item.get_closest_marker(_MARK)
-    if mark is None or not _shadowed(item, mark):
+    if mark is None or not _fits(mark) or not _shadowed(item, mark):
         return (yield)
     with _watch(item.config, False, mark.kwargs.get("vendor", "cuda")):
         return (yield)
@@ -59,6 +64,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     mark = item.get_closest_marker(_MARK)
     if mark is None:
         return
+    if not _fits(mark):
+        pytest.fail(_USAGE, pytrace=False)
     pytest.importorskip("torch", reason="watching for host syncs needs torch")
     from dsv4prof.sync.runtime.watch.choice import there_is_a_gpu
 
@@ -79,14 +86,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     mark = item.get_closest_marker(_MARK)
     if mark is None:
         return (yield)
-    limit, gpu, vendor, region = _asked(item, mark)
-    with _watch(item.config, gpu, vendor) as watch:
+    limit, region = mark.args[0], mark.kwargs.get("region")
+    with _watch(item.config, mark.kwargs.get("gpu"), mark.kwargs.get("vendor", "cuda")) as watch:
         result = yield
     waits = [event for event in watch.events if _counts(event, region)]
     found = sum(event.times for event in waits)
     if found > limit:
         where = f" in region {region}" if region else ""
-        pytest.fail(f"{found} host syncs{where}, and {limit} are allowed\n{_listed(waits)}", pytrace=False)
+        syncs = "host sync" if found == 1 else "host syncs"
+        pytest.fail(f"{found} {syncs}{where}, and {limit} are allowed\n{_listed(waits)}", pytrace=False)
     return result
 
 
@@ -97,14 +105,11 @@ def sync_watch(request: pytest.FixtureRequest) -> Iterator[SyncWatch]:
         yield watch
 
 
-def _asked(item: pytest.Item, mark: pytest.Mark) -> tuple[int, bool | None, str, str | None]:
-    """The mark's limit, gpu, vendor and region; a usage error where it has something else."""
-    known = {"gpu", "vendor", "region"}
-    fits = set(mark.kwargs) <= known and mark.kwargs.get("vendor", "cuda") in ("cuda", "hip")
+def _fits(mark: pytest.Mark) -> bool:
+    """Whether the mark is one number and keywords that it knows."""
     limit = mark.args[0] if len(mark.args) == 1 else None
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0 or not fits:
-        raise pytest.UsageError(f"{item.nodeid}: max_syncs takes one number and gpu=, vendor= or region=")
-    return limit, mark.kwargs.get("gpu"), mark.kwargs.get("vendor", "cuda"), mark.kwargs.get("region")
+    number = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    return number and set(mark.kwargs) <= {"gpu", "vendor", "region"} and mark.kwargs.get("vendor", "cuda") in _VENDORS
 
 
 def _watch(config: pytest.Config, gpu: bool | None, vendor: Any) -> SyncWatch:

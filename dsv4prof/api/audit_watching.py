@@ -29,7 +29,7 @@ from dsv4prof.sync.exercised import encode_ran
 from dsv4prof.sync.run_sources import with_sources
 from dsv4prof.sync.runtime.hazards.watch import KEEP_ENV
 from dsv4prof.sync.runtime.watch import orders
-from dsv4prof.sync.runtime.watch.choice import ON_A_GPU
+from dsv4prof.sync.runtime.watch.choice import ON_A_GPU, known_layers
 from dsv4prof.sync.runtime.watch.orders import Orders
 from dsv4prof.sync.runtime.watch.policy import disallowing
 from dsv4prof.sync.runtime.watch.ran_log import Folder, read_folder
@@ -138,6 +138,9 @@ def checked(command: Sequence[str], request: WatchRequest) -> None:
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no command {command[0]!r}", hint="name a program, such as python or pytest")
     disallowing(request.disallow)
+    known_layers(request.layers or ())
+    if request.no_gpu and request.layers not in (None, ("shadow",)):
+        raise UsageError("--no-gpu watches on shadow tensors, which have no layers", hint="leave one of them out")
     for name in request.regions:
         if not all(name.partition(":")):
             raise UsageError(f"--region {name!r} is not MODULE:FUNCTION", hint="for example my.backend:build_metadata")

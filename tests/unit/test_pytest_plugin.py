@@ -113,9 +113,9 @@ def test_marked_tests_run_without_a_gpu_and_fail_by_their_syncs(tmp_path: Path) 
         "test_fixture": "PASSED",
         "test_its_own_failure_comes_first": "FAILED",
     }, said
-    assert "1 host syncs, and 0 are allowed" in said
+    assert "1 host sync, and 0 are allowed" in said
     assert "test_sample.py:18: in test_reads" in said
-    assert "1 host syncs in region build, and 0 are allowed" in said
+    assert "1 host sync in region build, and 0 are allowed" in said
     assert "AssertionError: mine" in said
     assert "1 skipped" in said
 
@@ -124,6 +124,15 @@ def test_marked_tests_run_without_a_gpu_and_fail_by_their_syncs(tmp_path: Path) 
 def test_a_mark_that_makes_no_sense_is_a_usage_error(mark: str, tmp_path: Path) -> None:
     code, said = ran(tmp_path, f"import pytest\n@pytest.mark.{mark}\ndef test_one():\n    pass\n")
     assert code == 4
+    assert "max_syncs takes one number" in said
+
+
+def test_such_a_mark_fails_its_test_alone_in_a_worker_of_xdist(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    text = "import pytest\n@pytest.mark.max_syncs()\ndef test_one():\n    pass\ndef test_other():\n    pass\n"
+    code, said = ran(tmp_path, text, "-n", "1")
+    assert code == 1, said
+    assert "1 passed, 1 error" in said
     assert "max_syncs takes one number" in said
 
 

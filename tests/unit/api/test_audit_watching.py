@@ -165,6 +165,8 @@ def test_every_format_says_where(fmt: str, tmp_path: Path) -> None:
         ([], {}, "no command"),
         (["no-such-program"], {}, "no-such-program"),
         (["python"], {"disallow": ("up",)}, "no direction"),
+        (["python"], {"layers": ("foo",)}, "'foo' is no layer"),
+        (["python"], {"layers": ("warn",), "no_gpu": True}, "--no-gpu watches on shadow"),
         (["python"], {"regions": ("build",)}, "MODULE:FUNCTION"),
         (["python"], {"exercised": ("nowhere",)}, "there is no nowhere"),
         (["python"], {"fail_on": "sometimes"}, "fail_on"),

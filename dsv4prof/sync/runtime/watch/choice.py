@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -28,9 +29,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(choice: Choice) -> tuple[Layer, ...]:
     """The layers to switch on, in the order in which they are. Raises UsageError, MissingExtraError without torch."""
-    unknown = [each for each in choice.layers or () if each not in get_args(Layer)]
-    if unknown:
-        raise UsageError(f"{unknown[0]!r} is no layer", hint=f"layers: {', '.join(get_args(Layer))}")
+    known_layers(choice.layers or ())
     if choice.vendor not in ("cuda", "hip"):
         raise UsageError(f"{choice.vendor!r} is no vendor", hint="cuda or hip")
     if find_spec("torch") is None:
@@ -52,6 +51,13 @@ def choose(choice: Choice) -> tuple[Layer, ...]:
     if not there:
         raise UsageError("torch sees no GPU here", hint="gpu=False watches on shadow tensors")
     return _on_a_gpu(choice)
+
+
+def known_layers(layers: Sequence[str]) -> None:
+    """Raises UsageError for a name that is no layer."""
+    unknown = [each for each in layers if each not in get_args(Layer)]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no layer", hint=f"layers: {', '.join(get_args(Layer))}")
 
 
 def there_is_a_gpu() -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
@@ -170,6 +170,13 @@ class Entering:
                     return await function(*args, **kwargs)
 
             return cast(Function, awaited)
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generated(*args: Any, **kwargs: Any) -> Any:
+                return (yield from _inside(make, function(*args, **kwargs)))
+
+            return cast(Function, generated)
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -180,6 +187,24 @@ class Entering:
                 return function(*args, **kwargs)
 
         return cast(Function, called)
+
+
+def _inside(make: Callable[[Scope | None], Scope], body: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """A generator whose own code runs in a scope, and not what its caller does between two values."""
+    resume: Callable[[], Any] = functools.partial(next, body)
+    while True:
+        with Entering(make):
+            try:
+                value = resume()
+            except StopIteration as end:
+                return end.value
+        try:
+            resume = functools.partial(body.send, (yield value))
+        except GeneratorExit:
+            body.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever is thrown in is the generator's to handle
+            resume = functools.partial(body.throw, error)
 
 
 def region(

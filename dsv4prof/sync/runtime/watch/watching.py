@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -118,7 +119,25 @@ class SyncWatch:
             error.add_note(f"dsv4prof: {problem.message}")
 
     def __call__(self, function: Function) -> Function:
-        """Each call of the function is a block of its own, with these options."""
+        """Each call of the function is a block of its own, with these options; of a coroutine or generator until it
+        has ended, with what else runs meanwhile.
+        """
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with self.again():
+                    return await function(*args, **kwargs)
+
+            return cast(Function, awaited)
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generated(*args: Any, **kwargs: Any) -> Any:
+                with self.again():
+                    return (yield from function(*args, **kwargs))
+
+            return cast(Function, generated)
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:

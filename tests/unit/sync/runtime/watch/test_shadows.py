@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -73,3 +75,41 @@ def test_hazards_are_looked_for_on_request() -> None:
         done.synchronize()
         there.tolist()
     assert clean.hazards == []
+
+
+def test_a_decorated_coroutine_and_generator_are_watched_to_their_end() -> None:
+    def reads() -> float:
+        return float(torch.ones(3, device="cuda").sum().item())
+
+    @SyncWatch(gpu=False, max_syncs=0)
+    async def awaited() -> None:
+        reads()
+
+    @SyncWatch(gpu=False, max_syncs=0)
+    def generated() -> Iterator[float]:
+        yield reads()
+
+    with pytest.raises(SyncDisallowedError, match="waited 1 times"):
+        asyncio.run(awaited())
+    with pytest.raises(SyncDisallowedError, match="waited 1 times"):
+        list(generated())
+
+
+def test_a_generator_is_in_its_region_and_its_caller_is_not() -> None:
+    @region("values")
+    def values() -> Generator[float, str, str]:
+        try:
+            sent = yield float(torch.ones(3, device="cuda").sum().item())
+        except KeyError:
+            sent = "thrown"
+        yield float(torch.ones(3, device="cuda").sum().item())
+        return sent
+
+    with SyncWatch(gpu=False) as watch:
+        running = values()
+        assert next(running) == 3
+        torch.ones(3, device="cuda").sum().item()
+        assert running.throw(KeyError()) == 3
+        with pytest.raises(StopIteration, match="thrown"):
+            next(running)
+    assert [event.region for event in watch.events] == ["values", "", "values"]
