@@ -115,8 +115,12 @@ def command(
     from dsv4prof.cli import audit_run
 
     if output is not None:
+        from dsv4prof.api.outputs import require_writable
         from dsv4prof.sync.runtime.hazards.watch import KEEP_ENV
 
+        require_writable(output, option="--output")
+        # A run that was kept before would be taken for this one; each process keeps its own beside the first.
+        output.unlink()
         os.environ[KEEP_ENV] = str(output.resolve())
     return audit_run.run(
         program, no_gpu=no_gpu, hazards=True, format=format, fail_on=fail_on, show_settings=show_settings

@@ -47,7 +47,7 @@ def test_a_program_is_reported_by_line_and_runs_as_it_would(program: Path) -> No
     assert done.stdout.startswith("the program's own words\n")
     assert "300 in all  DSV101" in done.stdout
     assert "build, prog.py:5" in done.stdout
-    assert "Next: dsv4prof hazards explain prog.py:5" in done.stdout
+    assert "Next: dsv4prof hazards --no-gpu -o run.hazards.json.gz -- " in done.stdout
 
 
 def test_the_machines_report_is_clean_and_has_stacks(program: Path) -> None:
@@ -237,6 +237,18 @@ def test_hazards_are_findings_of_the_run(tmp_path: Path) -> None:
     assert [each["code"] for each in report["findings"] if each["code"].startswith("DSV2")] == ["DSV202"]
     plain = watched(tmp_path, "--format", "json", "--", PYTHON, "races.py").json
     assert not [each for each in plain["findings"] if each["code"].startswith("DSV2")]
+
+
+def test_a_run_that_is_kept_again_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    program = "import sys, torch; x = torch.ones(3, device='cuda'); [x.sum().item() for _ in range(int(sys.argv[1]))]"
+    (tmp_path / "p.py").write_text(program)
+    for waits in ("2", "5"):
+        kept = dsv4prof("hazards", "--no-gpu", "-o", "run.gz", "--", PYTHON, "p.py", waits, cwd=tmp_path)
+        assert kept.status == 0, kept.stderr
+        assert "Next: dsv4prof hazards explain p.py:1 --ran run.gz" in kept.stdout
+        asked = dsv4prof("hazards", "explain", "p.py:1", "--ran", "run.gz", cwd=tmp_path)
+        assert f"its {waits} waits" in asked.stdout
+    assert [each.name for each in tmp_path.glob("*.gz")] == ["run.gz"]
 
 
 @pytest.mark.gpu
