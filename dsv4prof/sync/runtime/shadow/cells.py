@@ -26,7 +26,17 @@ def gru(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> tuple[tor
     (reset, update, new), (reset_h, update_h, new_h) = of_input.chunk(3, 1), of_hidden.chunk(3, 1)
     share = (update + update_h).sigmoid()
     fresh = (new + (reset + reset_h).sigmoid() * new_h).tanh()
-    return world.wrap(fresh + share * (old - fresh)), world.wrap(torch.cat([of_input, of_hidden], 1))
+    return world.wrap(fresh + share * (old - fresh)), world.wrap(torch.cat([of_input, of_hidden, old], 1))
+
+
+def gru_backward(func: Any, args: Any, kwargs: dict[str, Any], world: World) -> tuple[torch.Tensor | None, ...]:
+    """Of the gradient of the hidden state (B, H) and the workspace of `gru` (B, 7H), biases within its gates."""
+    grad, workspace, biased = (inner_of(one) for one in args)
+    of_input, of_hidden, old = workspace.split([3 * grad.shape[1], 3 * grad.shape[1], grad.shape[1]], 1)
+    backward = torch.ops.aten._thnn_differentiable_gru_cell_backward.default
+    to_input, to_hidden, to_old, *_ = backward(grad, of_input, of_hidden, old, None, None)
+    found = [to_input, to_hidden, to_old] + ([to_input.sum(0), to_hidden.sum(0)] if biased else [])
+    return (*(world.wrap(one) for one in found), *[None] * (5 - len(found)))
 
 
 def _given(args: Any, kwargs: dict[str, Any]) -> list[Any]:

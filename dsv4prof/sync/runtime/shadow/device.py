@@ -11,7 +11,7 @@ import torch
 from dsv4prof.errors import UsageError
 from dsv4prof.model.syncs import Observation
 from dsv4prof.sync.runtime.calls import DeviceListener
-from dsv4prof.sync.runtime.shadow import cuda, current, groups, kernels, moving, raw
+from dsv4prof.sync.runtime.shadow import cuda, current, groups, kernels, moving, raw, subclasses
 from dsv4prof.sync.runtime.shadow.functions import replacements
 from dsv4prof.sync.runtime.shadow.guard import accelerator, cuda_device_guard
 from dsv4prof.sync.runtime.shadow.modes import FunctionMode, OperatorMode
@@ -75,6 +75,7 @@ class ShadowDevice:
             groups.install(patches, world)
             raw.install(patches, world)
             moving.install(patches)
+            subclasses.install(patches)
             kernels.install(patches, world, stack)
             lifts = stack.enter_context(_visible_lifts())
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))

@@ -39,7 +39,9 @@ class ShadowGenerator(_Host, metaclass=_Meta):
 
 
 class Generators:
-    """The default generators of all devices; those are the host's own, so that seeds mean the same as on the CPU."""
+    """The default generators of all devices. They are the host's own, from which a shadow draws, so that seeds mean the
+    same as on the CPU and a state that is set is the state that is drawn from.
+    """
 
     def __init__(self, world: World, devices: int) -> None:
         self._world = world
@@ -83,7 +85,24 @@ class Generators:
         return self._default[self._world.here.device if index is None else index]
 
 
+class _Default(ShadowGenerator):
+    def manual_seed(self, seed: int) -> torch.Generator:
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        return torch.default_generator.seed()
+
+    def initial_seed(self) -> int:
+        return torch.default_generator.initial_seed()
+
+    def get_state(self) -> torch.Tensor:
+        return torch.default_generator.get_state()
+
+    def set_state(self, state: torch.Tensor) -> torch.Generator:
+        torch.default_generator.set_state(state)
+        return self
+
+
 def _default(index: int) -> torch.Generator:
-    made = ShadowGenerator(torch.device("cuda", index))
-    made.set_state(torch.default_generator.get_state())
-    return made
+    return _Default(torch.device("cuda", index))

@@ -20,6 +20,8 @@ _INDEXING = ("__getitem__", "__setitem__")
 class OperatorMode(TorchDispatchMode):
     """Every operator of this thread."""
 
+    supports_higher_order_operators = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Torch would import its compiler, seconds of it, to keep it off this mode."""

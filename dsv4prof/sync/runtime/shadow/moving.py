@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dsv4prof.sync.runtime.shadow.patches import Patches
+from dsv4prof.sync.runtime.shadow.subclasses import on_device, on_host
 from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor
 
 
@@ -22,7 +23,7 @@ def install(patches: Patches) -> None:
         return found
 
     def put(self: torch.Tensor, value: torch.Tensor) -> None:
-        if isinstance(value, ShadowTensor):
+        if isinstance(value, ShadowTensor) and not isinstance(self, ShadowTensor):
             become(self, value)
         else:
             inherited.__set__(self, value)
@@ -37,6 +38,11 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
         made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
     else:
         made.requires_grad_(tensor.requires_grad)
+    cls = on_host(type(tensor))
+    if cls not in (None, torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        made.__class__ = on_device(cls) if isinstance(made, ShadowTensor) else cls
+    # What a program hung on its parameter, such as how to load it, stays there.
+    made.__dict__.update({name: one for name, one in vars(tensor).items() if name not in ("inner", "shadow_device")})
     try:
         torch.utils.swap_tensors(tensor, made)
     except RuntimeError as error:

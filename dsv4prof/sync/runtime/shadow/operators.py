@@ -8,17 +8,23 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 
 from dsv4prof.sync.runtime.shadow import special
+from dsv4prof.sync.runtime.shadow.higher_order import higher_order
 from dsv4prof.sync.runtime.shadow.schemas import decomposes, shape_of
 from dsv4prof.sync.runtime.shadow.tensor import ShadowTensor, follow
+from dsv4prof.sync.runtime.shadow.widening import computed
 from dsv4prof.sync.runtime.shadow.world import World
 
 _Operator = Any
+_HOST = torch.device("cpu")
 
 
 def run(func: _Operator, types: Any, args: Any, kwargs: dict[str, Any], world: World | None) -> Any:
     """One operator as dispatch hands it over. NotImplemented for tensors of others, who then have their turn."""
+    if isinstance(func, HigherOrderOperator):
+        return higher_order(func, args, kwargs, world)
     tensors = _tensors_in((args, kwargs))
     if any(not _is_ours(one.__class__) for one in tensors):
         return NotImplemented
@@ -83,14 +89,14 @@ def _computed(
     if handler is not None and world is not None:
         return handler(func, args, kwargs, world)
     index = _index(kwargs.get("device"), shadows, world)
-    plain_args = [_inside(one) for one in args]
+    plain_args = [_HOST if _is_cuda(one) else _inside(one) for one in args]
     plain_kwargs = {name: _inside(one) for name, one in kwargs.items()}
-    if to_device:
-        plain_kwargs["device"] = torch.device("cpu")
+    if _is_cuda(kwargs.get("device")):
+        plain_kwargs["device"] = _HOST
     if plain_kwargs.get("pin_memory"):
         plain_kwargs["pin_memory"] = False
     try:
-        result = func(*plain_args, **plain_kwargs)
+        result = computed(func, plain_args, plain_kwargs)
     except NotImplementedError as error:
         why = str(error).partition("\n")[0][:200]
         raise NotImplementedError(f"a shadow device computes on the CPU, and there {func} cannot: {why}") from error

@@ -122,4 +122,5 @@ DEVICE: dict[Any, _Handler] = {
     **dict.fromkeys(_fast_paths(), _never),
     _aten._thnn_fused_lstm_cell.default: cells.lstm,
     _aten._thnn_fused_gru_cell.default: cells.gru,
+    _aten._thnn_fused_gru_cell_backward.default: cells.gru_backward,
 }

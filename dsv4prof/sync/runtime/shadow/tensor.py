@@ -78,7 +78,9 @@ class ShadowTensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        return self.detach()
+        # Not detach(): what is written through `.data` does not count as a change that backward minds.
+        found: torch.Tensor = torch._C.TensorBase.data.__get__(self)
+        return found
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:

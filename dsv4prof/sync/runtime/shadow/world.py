@@ -67,6 +67,12 @@ class World:
     def wrap(self, inner: torch.Tensor, index: int | None = None) -> ShadowTensor:
         """A host tensor as one on a device."""
         index = self.here.device if index is None else index
+        if inner.is_nested and inner.layout is torch.strided:
+            message = "a shadow device has nested tensors of layout torch.jagged only"
+            raise NotImplementedError(f"{message}: say layout=torch.jagged")
+        if inner._is_zerotensor():
+            # Forward derivatives start as zeros without memory.
+            inner = inner.clone()
         self.memory.watch(inner, on_device=True)
         return ShadowTensor(inner, torch.device("cuda", index), guarded=self.guarded)
 
@@ -91,7 +97,7 @@ class World:
 
     def begins(self, call: OpCall) -> None:
         """Right before an operator runs, which may raise."""
-        if self.listener is not None and not self.here.unseen:
+        if self.listener is not None and not self.here.unseen and self.here.graph is None:
             self.listener.op_begins(call)
 
     def launched(self, call: OpCall, result: Any) -> None:
@@ -105,8 +111,8 @@ class World:
             self._told(_FULL, call.name, ())
 
     def ran(self, call: OpCall, result: Any) -> None:
-        """After any operator."""
-        if self.listener is not None and not self.here.unseen:
+        """After any operator; one that is captured is told at each replay, and touches nothing now."""
+        if self.listener is not None and not self.here.unseen and self.here.graph is None:
             self.listener.op(call, result)
 
     def noted(self, reason: Reason, op: str, tensors: Sequence[Any], *, inside: bool = False) -> None:
