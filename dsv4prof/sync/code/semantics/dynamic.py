@@ -131,7 +131,14 @@ def repeat_interleave(receiver: Value, args: Args) -> Outcome:
         return Outcome(result)
     if not on_device(counts) or counts.numel == 0:
         return Outcome(result)
-    return Outcome(result, _counted(counts, size))
+    return Outcome(result, _counted(_beside(receiver, counts), size))
+
+
+def _beside(receiver: Value, counts: Value) -> Value:
+    """What is repeated and how often have to lie on one device: the surer of them speaks for the other."""
+    if counts.strength >= LIKELY or not receiver.kinds & TENSOR or not on_device(receiver):
+        return counts
+    return replace(counts, strength=min(LIKELY, max(counts.strength, receiver.strength)))
 
 
 def _listed_repeats(receiver: Value, counts: Value) -> tuple[Effect, ...]:
