@@ -60,6 +60,7 @@ class Hub:
         self._watchers: tuple[Watcher, ...] = ()
         self._layers: dict[Layer, tuple[Hooked, int]] = {}
         self._into: list[Any] = []
+        self._unsettled = False
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -122,6 +123,7 @@ class Hub:
             self._settle(mine.settled(where))
             call = Call(where, scope)
             mine.begin(call)
+            self._unsettled = True
         grown = call.add(observation)
         try:
             if grown or new:
@@ -179,9 +181,13 @@ class Hub:
 
     def _settle_mine(self) -> None:
         """This thread goes on to something else. Most of the time there is nothing."""
+        if not self._unsettled:
+            return
         mine = self._threads.get(threading.get_ident())
         if mine is not None and mine.pending:
             self._settle(mine.drain())
+        # Should another thread begin a call just now, it is settled a little later.
+        self._unsettled = any(each.pending for each in list(self._threads.values()))
 
     def _settle(self, calls: Sequence[Call]) -> None:
         for call in calls:

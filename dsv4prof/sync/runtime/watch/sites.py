@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from dsv4prof.model.finding import Finding
 from dsv4prof.model.syncs import Frame, Kind, Layer, SyncEvent
 from dsv4prof.sync.exercised import Ran, RanFunction, RanSite
 from dsv4prof.sync.runtime.watch.ran_log import Folder, ProcessLog
@@ -109,8 +110,26 @@ def ran_of(folder: Folder, *, run: str, command: str, created: str) -> Ran:
         torch=first.head.torch if first is not None else "",
         vendor=first.head.vendor if first is not None else "cuda",
         gpu=first.head.gpu if first is not None else False,
-        sites=tuple(_ran_site(site, site.frame) for site in sites_of(folder) if site.frame is not None),
+        sites=(
+            *(_ran_site(site, site.frame) for site in sites_of(folder) if site.frame is not None),
+            *(site for log in folder.logs for finding in log.findings if (site := _hazard(finding)) is not None),
+        ),
         functions=tuple(functions[key] for key in sorted(functions)),
+    )
+
+
+def _hazard(finding: Finding) -> RanSite | None:
+    place = finding.location
+    if place is None or place.line is None:
+        return None
+    return RanSite(
+        file=place.file,
+        line=place.line,
+        function=place.function or "",
+        code=finding.code,
+        kind=Kind.CONTRACT if finding.code == "DSV201" else Kind.RACE,
+        count=int(finding.evidence.get("seen") or 1),
+        reason=finding.message,
     )
 
 

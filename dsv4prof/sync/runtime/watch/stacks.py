@@ -18,6 +18,9 @@ from dsv4prof.model.syncs import Frame
 _DEEPEST = 64
 _PACKAGE = str(Path(__file__).resolve().parents[3]) + os.sep
 _OUTSIDE = ("torch", "triton")
+_NEAR, _WALKS = 5, 32
+_MOST_WAYS = 4096
+_Trace = list[tuple[CodeType, int]]
 
 
 class Place:
@@ -59,7 +62,32 @@ def here() -> Place:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_inner(frame.f_code.co_filename):
         frame = frame.f_back
-    return Place(frame, _taken(frame))
+    return Place(frame, _way(frame) if frame is not None else [])
+
+
+# By the innermost frames: how often the whole way was walked, and what it was.
+_ways: dict[tuple[object, ...], tuple[int, _Trace]] = {}
+
+
+def _way(frame: FrameType) -> _Trace:
+    """The way to a call. One that is reached through the same few functions again and again, as in a loop of steps, is
+    walked to the outermost frame some times only: each frame that is looked at costs its function as well.
+    """
+    near: list[object] = []
+    at: FrameType | None = frame
+    for _ in range(_NEAR):
+        if at is None:
+            break
+        near += (at.f_code, at.f_lasti)
+        at = at.f_back
+    key = tuple(near)
+    walks, trace = _ways.get(key, (0, []))
+    if walks >= _WALKS:
+        return trace
+    trace = _taken(frame)
+    if walks or len(_ways) < _MOST_WAYS:
+        _ways[key] = (walks + 1, trace)
+    return trace
 
 
 def known(frames: tuple[Frame, ...]) -> Place:

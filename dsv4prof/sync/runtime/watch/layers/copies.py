@@ -48,8 +48,11 @@ class CopiesLayer:
         @functools.wraps(original)
         def copies(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             # Most calls: one test, for there are hundreds in a step. By position non_blocking is never the first.
-            if len(args) < 2 and (not kwargs or not kwargs.get("non_blocking")):
-                return original(tensor, *args, **kwargs)
+            if len(args) < 2:
+                if not kwargs:
+                    return original(tensor, *args)
+                if not kwargs.get("non_blocking"):
+                    return original(tensor, *args, **kwargs)
             if not (kwargs.get("non_blocking") or _among(args, at)):
                 return original(tensor, *args, **kwargs)
             call = copied(tensor, args, kwargs)

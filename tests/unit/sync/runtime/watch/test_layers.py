@@ -226,6 +226,22 @@ def test_stacks_are_those_of_python_without_torch_and_this_package() -> None:
     assert not [frame for frame in place.frames if "/dsv4prof/" in frame.file or "/torch/" in frame.file]
 
 
+def test_a_place_that_is_reached_often_keeps_its_way_and_others_have_theirs() -> None:
+    def reads() -> tuple[str, ...]:
+        return tuple(frame.function.rpartition(".")[2] for frame in stacks.here().frames[:3])
+
+    def one() -> tuple[str, ...]:
+        return reads()
+
+    def other() -> tuple[str, ...]:
+        return reads()
+
+    for _ in range(100):
+        assert one()[:2] == ("reads", "one")
+    assert other()[:2] == ("reads", "other")
+    assert one()[2] == "test_a_place_that_is_reached_often_keeps_its_way_and_others_have_theirs"
+
+
 @pytest.mark.gpu
 def test_copies_between_memory_of_each_kind() -> None:
     on_device = torch.arange(1024.0, device="cuda")
