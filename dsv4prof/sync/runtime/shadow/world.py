@@ -70,6 +70,7 @@ class World:
         if inner.is_nested and inner.layout is torch.strided:
             message = "a shadow device has nested tensors of layout torch.jagged only"
             raise NotImplementedError(f"{message}: say layout=torch.jagged")
+        # dsv4prof: allow[DSV107] a flag of the tensor, which lies on the host
         if inner._is_zerotensor():
             # Forward derivatives start as zeros without memory.
             inner = inner.clone()
