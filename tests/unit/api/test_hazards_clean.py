@@ -13,8 +13,9 @@ from hazard_programs import watched_engine
         {"requests": 3},
         {"plan_on": "host", "overlap": False, "exact_num_tokens": True},
         {"num_drafts": 3, "exact_num_tokens": True, "mixed": True},
+        {"num_drafts": 3, "graphs": True, "plan_on": "host"},
     ],
-    ids=["accidental syncs", "host plans", "three drafts, mixed"],
+    ids=["accidental syncs", "host plans", "three drafts, mixed", "graphs"],
 )
 def test_the_clean_engine_has_none(changes):
     watch, failure = watched_engine(8, **changes)

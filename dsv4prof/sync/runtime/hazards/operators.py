@@ -50,14 +50,13 @@ class Operators:
         writes = self._spans(call, effects.writes, None, makings)
         is_device = any(place == "device" for place, _ in reads) or any(place == "device" for place, _ in writes)
         is_device = is_device or any(call.places(tensor) == "device" for tensor in effects.results)
-        known = len(makings)
         stream = call.stream if is_device else None
         results = self._spans(call, effects.results, stream, makings)
         if not effects.touches:
             return makings
-        fresh = {event.buffer for event in makings[known:] if isinstance(event, Made)}
-        # What a result shares with an argument has been told with it.
-        writes += [(place, span) for place, span in results if span.buffer in fresh]
+        # What a result shares with an argument has been told with it; a graph's replay writes its results again.
+        given = {span.buffer for _, span in (*reads, *writes)}
+        writes += [(place, span) for place, span in results if span.buffer not in given]
         return makings + list(self._touches(call, effects, reads, writes, is_device=is_device, site=site, mark=mark))
 
     def _touches(

@@ -31,6 +31,8 @@ _TENSOR_TYPES = {
     "LongTensor": torch.int64,
     "BoolTensor": torch.bool,
 }
+# Names that `torch.cuda.graphs` looks up in itself.
+_OF_GRAPHS = frozenset({"graph_pool_handle", "is_current_stream_capturing"})
 
 
 def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor, devices: int) -> None:
@@ -42,6 +44,7 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     patches.put_all(cuda, _streams(streams))
     patches.put_all(cuda, _memory(world, properties))
     patches.put_all(cuda, generators.functions())
+    patches.put_all(cuda.graphs, {name: getattr(cuda, name) for name in vars(cuda.graphs) if name in _OF_GRAPHS})
     patches.put_all(cuda.memory, {name: getattr(cuda, name) for name in _memory(world, properties)})
     patches.put_all(cuda.random, {k: v for k, v in generators.functions().items() if k != "default_generators"})
     patches.put_all(cuda, {name: _TensorType(name, (), {"dtype": dtype}) for name, dtype in _TENSOR_TYPES.items()})

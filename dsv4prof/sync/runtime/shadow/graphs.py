@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
 from dsv4prof.sync.runtime.shadow.tensor import inner_of
@@ -36,7 +37,9 @@ class ShadowGraph:
     def replay(self) -> None:
         world = self._world
         world.timeline.launch(world.here.stream)
-        for call, again, result in self._steps:
+        for captured, again, result in self._steps:
+            # Whatever streams it was captured on, a graph runs on the one that it is launched on.
+            call = msgspec.structs.replace(captured, stream=world.here.stream)
             world.begins(call)
             with world.unseen():
                 _write(result, again())
