@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from dsv4prof.sync.runtime.hazards.locating import NOT_SOURCE, Located
 from dsv4prof.sync.runtime.hazards.replay import Place
 
-_MOST = 12
+_MOST, _MOST_SOURCES = 12, 2_000
 
 
 class Near(msgspec.Struct, frozen=True):
@@ -30,34 +31,19 @@ class SourceNotes(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
 
 
-def source_notes(place: Place, ran: str | None) -> SourceNotes:
-    """Of the file `ran` that the run was in, or else of one below the working directory; never fails for want of it."""
-    path = Path(ran) if ran is not None and Path(ran).is_file() else _file(place.file)
+def source_notes(spot: Located) -> SourceNotes:
+    """Of the file at the spot; never fails for want of it."""
+    place, path = spot.place, spot.path
     if path is None:
-        return SourceNotes(lines=[f"{place.file} was not found here, so only the run speaks"])
+        return SourceNotes()
     found = _findings(path, place)
     near = _near(path, place)
     lines = [f"{each['code']} {each['text']}: {each['reason']}" for each in found]
     fixes = sorted({each["fix"] for each in found if each["fix"]})
     lines += [f"its rule suggests: {fix}" for fix in fixes]
-    if not near:
+    if near == []:
         lines.append("its source shows no staging, raw copy or other stream within three callers and two calls of it")
-    return SourceNotes(lines=lines, near=near, facts={"found": found, "near": msgspec.to_builtins(near)})
-
-
-def _file(name: str) -> Path | None:
-    given = Path(name)
-    if given.is_file():
-        return given.resolve()
-    wanted = given.parts
-    found = []
-    for folder, folders, files in os.walk("."):
-        folders[:] = [
-            each for each in folders if not each.startswith(".") and each not in ("node_modules", "__pycache__")
-        ]
-        if wanted[-1] in files and Path(folder, wanted[-1]).parts[-len(wanted) :] == wanted:
-            found.append(Path(folder, wanted[-1]).resolve())
-    return found[0] if len(found) == 1 else None
+    return SourceNotes(lines=lines, near=near or [], facts={"found": found, "near": msgspec.to_builtins(near or [])})
 
 
 def _findings(path: Path, place: Place) -> list[dict[str, Any]]:
@@ -82,18 +68,19 @@ def _findings(path: Path, place: Place) -> list[dict[str, Any]]:
 
 def _fits(place: Place, first: int, last: int, function: str) -> bool:
     if place.line is not None:
-        return first <= place.line <= last
-    return function == place.function or function.endswith(f".{place.function}")
+        begin, end = place.span or (place.line, place.line)
+        return first <= end and begin <= last
+    return place.is_in(function)
 
 
-def _near(path: Path, place: Place) -> list[Near]:
-    """In the function, its callers and what they call, within the folder of the file."""
+def _near(path: Path, place: Place) -> list[Near] | None:
+    """In the function, its callers and what they call, within the folder of the file; None where there is none."""
     from dsv4prof.sync.code.changes.project import Project
     from dsv4prof.sync.code.changes.staging import staging_around
 
     root = _project_root(path)
     name = path.relative_to(root).as_posix()
-    paths = [each.relative_to(root).as_posix() for each in root.rglob("*.py")]
+    paths = [each.relative_to(root).as_posix() for each in _sources(root)]
 
     def read(wanted: str) -> bytes | None:
         try:
@@ -105,12 +92,23 @@ def _near(path: Path, place: Place) -> list[Near]:
     tree = project.tree(name)
     function = tree.around(place.line) if place.line is not None else _named(tree.functions, place.function or "")
     if function is None:
-        return []
+        return None
     staging, _ = staging_around(project, tree, function)
     base = os.path.relpath(root)
     return [Near(os.path.normpath(f"{base}/{each.path}"), each.line, each.function, each.what) for each in staging][
         :_MOST
     ]
+
+
+def _sources(root: Path) -> list[Path]:
+    """The Python files of a project, of a limited number: beside a script may lie anything."""
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in NOT_SOURCE)
+        found += [Path(folder, each) for each in sorted(files) if each.endswith(".py")]
+        if len(found) > _MOST_SOURCES:
+            break
+    return found[:_MOST_SOURCES]
 
 
 def _project_root(path: Path) -> Path:

@@ -14,15 +14,17 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.hazard_sections import explanation_sections, hazard_section
-from dsv4prof.api.hazard_source import SourceNotes, source_notes
+from dsv4prof.api.hazard_source import source_notes
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError, OutputError, RankFailedError, UsageError
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
 from dsv4prof.sync.runtime.hazards.explain import Explanation, explain
 from dsv4prof.sync.runtime.hazards.findings import findings_of
+from dsv4prof.sync.runtime.hazards.locating import Located, located, waits_in_file
 from dsv4prof.sync.runtime.hazards.log import Log, load
 from dsv4prof.sync.runtime.hazards.replay import Place
+from dsv4prof.sync.runtime.hazards.sites import DEEPEST
 from dsv4prof.target.hazard_run import REFUSED, HazardSpec
 
 Progress = Callable[[str], None]
@@ -67,12 +69,8 @@ def hazards_explain(
         log = run_watched(spec, output=output, progress=progress)
     else:
         raise UsageError("there is no run to judge", hint="--ran FILE, or options of a run")
-    return _explained(
-        explain(log, place),
-        log,
-        source_notes(place, _file_of(log, place)),
-        ran=ran,
-    )
+    spot = located(place, log)
+    return _explained(explain(log, spot.place), log, spot, ran=ran)
 
 
 def run_watched(spec: HazardSpec, *, output: Path | None, progress: Progress) -> Log:
@@ -165,10 +163,15 @@ def _next(log: Log, output: Path | None) -> str:
     return f"dsv4prof hazards explain FILE:LINE{kept}"
 
 
-def _file_of(log: Log, place: Place) -> str | None:
-    """The file that the place names, as the run knew it."""
-    fits = (frame.file for stack in log.sites for frame in stack if place.fits(frame))
-    return next(fits, None)
+def _elsewhere(found: Explanation, log: Log, place: Place) -> list[str]:
+    """Of a place where nobody waited: where the host did wait in that file, and what the run cannot say."""
+    if found.waits:
+        return []
+    near = waits_in_file(log, place)
+    lines = [f"in {place.file} the host waited at {', '.join(near)}"] if near else []
+    if found.answer == "not exercised" and any(len(stack) >= DEEPEST for stack in log.sites):
+        lines.append(f"stacks are kept {DEEPEST} calls deep, and some were deeper: it may lie further out")
+    return lines
 
 
 def _alone(found: Explanation) -> list[str]:
@@ -178,7 +181,8 @@ def _alone(found: Explanation) -> list[str]:
     return ["judged alone, every other wait in place: FILE:FUNCTION of a caller judges all that wait below it together"]
 
 
-def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | None) -> Report:
+def _explained(found: Explanation, log: Log, spot: Located, *, ran: Path | None) -> Report:
+    notes = source_notes(spot)
     findings = findings_of(found.protects)
     exercised = "not exercised" if found.answer == "not exercised" else "exercised"
     steps = f": {plural(log.steps, 'step')}" if log.steps else ","
@@ -193,7 +197,7 @@ def _explained(found: Explanation, log: Log, notes: SourceNotes, *, ran: Path | 
         checks=[Check("place", False if found.answer in _UNSAFE else None, found.sentence)],
         sections=explanation_sections(found, notes),
         findings=findings,
-        notes=[run, *_alone(found), *notes.lines, *_notes(log)],
+        notes=[run, *spot.notes, *_elsewhere(found, log, spot.place), *_alone(found), *notes.lines, *_notes(log)],
         verdict=Verdict(0, f"{found.place}: {found.sentence}"),
         next_command=f"dsv4prof rule {findings[0].code}" if findings else None,
         data={

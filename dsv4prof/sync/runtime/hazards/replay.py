@@ -6,9 +6,11 @@ run is known, so leaving the wait out and looking which conflicts appear answers
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from pathlib import PurePath
+from functools import lru_cache
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -20,36 +22,72 @@ from dsv4prof.sync.runtime.hazards.judge import Conflict, Judge, judge
 from dsv4prof.sync.runtime.hazards.log import Log, Total
 from dsv4prof.sync.runtime.hazards.sites import Marks
 
-_LOCATION = re.compile(r"(?P<file>.+?):(?:(?P<line>\d+)|(?P<function>[A-Za-z_][\w.]*))")
+_LOCATION = re.compile(
+    r"(?P<file>[^:]+)::?"
+    r"(?:(?P<line>\d+)(?:-(?P<last>\d+)|:\d+)?|(?P<function>[A-Za-z_<][\w<>]*(?:(?:\.|::)[A-Za-z_<][\w<>]*)*))"
+)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A line, or all lines of a function. `file` is a path or the end of one."""
+    """A line, or all lines of a function or class. `file` is a path or the end of one; `span` the first and last line
+    that stand for `line`, where they are more than it.
+    """
 
     file: str
     line: int | None = None
     function: str | None = None
+    span: tuple[int, int] | None = None
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """`metadata.py:88` or `metadata.py:attach_prefill_meta`. Raises UsageError for anything else."""
+        """`metadata.py:88`, `:88:5`, `:88-93`, `:attach_prefill_meta` or `::Class::method`; a module's dotted name does
+        for its file. Raises UsageError for anything else.
+        """
         match = _LOCATION.fullmatch(text)
         if match is None:
             raise UsageError(f"{text!r} names no place", hint="FILE:LINE or FILE:FUNCTION, such as metadata.py:88")
-        line = match["line"]
-        return cls(match["file"], int(line) if line else None, match["function"])
+        file, function = match["file"], match["function"]
+        if not file.endswith(".py") and "/" not in file and "." in file:
+            file = file.replace(".", "/") + ".py"
+        if function:
+            return cls(file, None, function.replace("::", ".").replace(".<locals>", ""))
+        line, last = int(match["line"]), match["last"]
+        return cls(file, line, None, (line, max(line, int(last))) if last else None)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line if self.line is not None else self.function}"
 
+    def names(self, file: str) -> bool:
+        """Whether a file is the one that is meant."""
+        parts = PurePath(file).parts
+        return any(_ends(parts, wanted) or _ends(wanted, parts) for wanted in _spellings(self.file))
+
+    def is_in(self, name: str) -> bool:
+        """Whether a qualified name is the function's own or lies in it."""
+        return f".{self.function}." in f".{name}."
+
     def fits(self, frame: Frame) -> bool:
-        wanted, parts = PurePath(self.file).parts, PurePath(frame.file).parts
-        if parts[-len(wanted) :] != wanted:
+        if not self.names(frame.file):
             return False
         if self.line is not None:
-            return frame.line == self.line
-        name = frame.function
-        return name == self.function or name.endswith(f".{self.function}")
+            first, last = self.span or (self.line, self.line)
+            return first <= frame.line <= last
+        return self.is_in(frame.function)
+
+
+def _ends(path: tuple[str, ...], end: tuple[str, ...]) -> bool:
+    """An absolute path is nobody's end."""
+    return path[-len(end) :] == end and (len(path) == len(end) or end[0] != "/")
+
+
+@lru_cache(maxsize=64)
+def _spellings(file: str) -> list[tuple[str, ...]]:
+    """As it was given, and, where it is a file, its whole path with and without links."""
+    path = Path(file).expanduser()
+    spelt = [PurePath(file).parts]
+    if len(path.parts) > 1 and path.is_file():
+        spelt += [Path(os.path.abspath(path)).parts, path.resolve().parts]  # noqa: PTH100 - resolve() follows links
+    return spelt
 
 
 class Wait(msgspec.Struct, frozen=True):

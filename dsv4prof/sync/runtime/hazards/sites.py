@@ -18,7 +18,7 @@ import msgspec
 from dsv4prof.model.syncs import Frame
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")  # noqa: PTH118, PTH120, PTH100
-_DEEPEST = 16
+DEEPEST = 48
 _MOST_REGIONS = 4096
 # The id of code (hashing code itself is slow) and the place in it, in turn: made for every operator.
 _Stack = tuple[int, ...]
@@ -69,7 +69,7 @@ class Sites:
         stack: list[int] = []
         codes = self._codes
         frame: FrameType | None = sys._getframe(1)
-        left = _DEEPEST
+        left = DEEPEST
         while frame is not None and left:
             code = frame.f_code
             known = codes.get(id(code))

@@ -52,6 +52,17 @@ def test_steps_and_regions_come_back_from_their_numbers():
         ("x/a.py:f", Frame("/x/a.py", 9, "C.f"), True),
         ("a.py:C.f", Frame("/x/a.py", 9, "C.f"), True),
         ("a.py:f", Frame("/x/a.py", 9, "ff"), False),
+        ("a.py:C", Frame("/x/a.py", 9, "C.f"), True),
+        ("a.py:C", Frame("/x/a.py", 9, "CC.f"), False),
+        ("a.py::C::f", Frame("/x/a.py", 9, "C.f"), True),
+        ("a.py:f.<locals>.g", Frame("/x/a.py", 9, "f.g"), True),
+        ("x.a:f", Frame("/y/x/a.py", 9, "f"), True),
+        ("./a.py:3", Frame("/x/a.py", 3, "f"), True),
+        ("/x/a.py:3", Frame("a.py", 3, "f"), True),
+        ("/x/a.py:3", Frame("/y/x/a.py", 3, "f"), False),
+        ("a.py:3:7", Frame("/x/a.py", 3, "f"), True),
+        ("a.py:3-5", Frame("/x/a.py", 5, "f"), True),
+        ("a.py:3-5", Frame("/x/a.py", 6, "f"), False),
     ],
 )
 def test_places_are_files_by_their_ends_with_a_line_or_a_function(text, frame, fits):
