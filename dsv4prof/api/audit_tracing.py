@@ -26,6 +26,7 @@ _COLUMNS = [
     Column("code", "rule"),
     Column("idle_ns", "GPU idle after", "ns"),
     Column("blocked_ns", "blocked", "ns"),
+    Column("median_ns", "median wait", "ns"),
     Column("lost_ns", "run-ahead lost", "ns"),
     Column("times", "times"),
     Column("what", "what"),
@@ -96,22 +97,32 @@ def _unit(index: TraceIndex) -> str:
 def _row(place: int, read: Finding) -> dict[str, Cell]:
     evidence = read.evidence
     per_step = bool(evidence.get("per_step")) and not evidence["outside_steps"]
-    location = read.location
-    where = location.function or location.file if location is not None else evidence.get("region")
-    if location is not None and location.line is not None:
-        where = f"{Path(location.file).name}:{location.line}"
+    kinds = [kind for kind in evidence.get("step_kinds") or [] if kind]
+    step = f"{kinds[0]} step" if len(kinds) == 1 else "step"
     return {
         "rank": place,
         "code": read.code,
         "idle_ns": evidence.get("gpu_idle_per_step_ns" if per_step else "gpu_idle_ns"),
         "blocked_ns": read.cost_ns,
+        "median_ns": evidence.get("blocked_median_ns"),
         "lost_ns": evidence.get("run_ahead_lost_per_step_ns" if per_step else "run_ahead_lost_ns"),
-        "times": f"{evidence['per_step']:g}/step" if per_step else f"{evidence['reads']:,} in all",
-        "what": read.message,
-        "where": where,
+        "times": f"{evidence['per_step']:g}/{step}" if per_step else f"{evidence['reads']:,} in all",
+        "what": evidence["what"],
+        "where": _where(read),
         "calls": ", ".join(f"{count:,} {name}" for name, count in evidence.get("runtime_calls", {}).items()),
         "ops": " > ".join(evidence["ops"]) or None,
     }
+
+
+def _where(read: Finding) -> str | None:
+    """File and line of the call; the line of the function's def where stacks alone are known; else the range."""
+    place, def_line = read.location, read.evidence.get("def_line")
+    if place is None:
+        return read.evidence.get("region")
+    file = Path(place.file).name
+    if place.line is not None:
+        return f"{place.function}, {file}:{place.line}" if place.function else f"{file}:{place.line}"
+    return f"{place.function or ''}, {file}" + (f" (def at {def_line})" if def_line else "")
 
 
 def _notes(accidental: Sequence[Finding], index: TraceIndex) -> list[str]:

@@ -79,7 +79,7 @@ def _seen(finding: SourceFinding, witnesses: Witnesses) -> SourceFinding:
         Place(finding.path, finding.function, finding.statement_line, finding.statement_end, finding.code)
     )
     told = msgspec.structs.replace(finding, ran=witness.text)
-    if witness.what != "waited":
+    if witness.what not in ("waited", "hazard"):
         return told
     raised = max(finding.severity, severity(finding.code, _CERTAIN, finding.hot), Severity.WARNING, key=_rank)
     return msgspec.structs.replace(told, level=_CERTAIN, severity=raised)
@@ -100,7 +100,7 @@ def _only_run(audited: Audited, witnesses: Witnesses, touched: Ranges | None) ->
     seen = [
         Seen(site.file, site.line, site.function, site.code, site.form, _reason(site))
         for _, site in witnesses.not_in(places)
-        if site.kind.waits
+        if site.kind.waits or site.code.startswith("DSV2")
     ]
     return seen_findings(audited, seen, touched)
 
@@ -117,7 +117,7 @@ def _notes(
     findings: Sequence[SourceFinding], told: Sequence[tuple[HotFunction, Witness]], more: int, *, changed: bool
 ) -> list[str]:
     waited = sum(finding.ran.startswith("waited") for finding in findings)
-    notes = [f"{plural(waited, 'finding')} waited in a given run, {more:,} of them seen by runs alone"]
+    notes = [f"{plural(waited, 'finding')} waited in a given run; {more:,} were seen by runs alone"]
     ran = sum(witness.what in ("waited", "ran", "entered") for _, witness in told)
     which = "hot functions that the change touched" if changed else "hot functions"
     return [*notes, *([f"exercised: {ran:,} of {len(told):,} {which}"] if told else [])]

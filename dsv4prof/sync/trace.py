@@ -96,7 +96,8 @@ def _finding(index: TraceIndex, key: _Key, reads: list[tuple[RankIndex, Read]], 
         evidence["certainty"] = first.reading.certainty
     per_call = evidence["per_call"]
     noun = _NOUNS.get(key.code, "host reads")
-    message = key.what + (f": {per_call:g} {noun} a call" if per_call != 1 else "") + _outlier(reads)
+    evidence["what"] = key.what + (f": {per_call:g} {noun} a call" if per_call != 1 else "")
+    message = evidence["what"] + _outlier(reads)
     return Finding(
         code=key.code,
         severity=get(key.code).severity if certain and not key.outside else Severity.NOTE,

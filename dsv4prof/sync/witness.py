@@ -10,9 +10,10 @@ import msgspec
 
 from dsv4prof.sync.exercised import Ran, RanFunction, RanSite
 
-_FAMILY = len("DSV1")
+_HAZARD = "DSV2"
+_FAMILY = len(_HAZARD)
 
-What = Literal["waited", "ran", "entered", "not run", "unknown"]
+What = Literal["waited", "hazard", "ran", "entered", "not run", "unknown"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -28,9 +29,9 @@ class Place(msgspec.Struct, frozen=True):
 class Witness(msgspec.Struct, frozen=True, kw_only=True):
     """What the given runs say of a place.
 
-    waited: it made the host wait, `count` times. ran: the line was executed and never waited. entered: its function
-    was, and the line is not known to have been. not run: no run entered the function. unknown: none noted what it
-    entered.
+    waited: it made the host wait, `count` times. hazard: a run found that hazard there. ran: the line was executed and
+    never waited. entered: its function was, and the line is not known to have been. not run: no run entered the
+    function. unknown: none noted what it entered.
     """
 
     what: What
@@ -43,6 +44,7 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
         where = ", ".join(self.runs)
         return {
             "waited": f"waited {self.count:,} times in run {where}",
+            "hazard": f"found in run {where}, {self.count:,} times",
             "ran": f"ran and did not wait in run {where}",
             "entered": f"exercised in run {where}, not seen to wait",
             "not run": "in no given run",
@@ -71,6 +73,9 @@ class Witnesses:
         sites = [pair for pair in waits if pair[1].code == place.code] or waits
         if sites:
             return Witness(what="waited", runs=_names(sites), count=sum(site.count for _, site in sites))
+        broken = [pair for pair in near if pair[1].code.startswith(_HAZARD)]
+        if place.code and broken:
+            return Witness(what="hazard", runs=_names(broken), count=sum(site.count for _, site in broken))
         entered = [(run, each) for run, each in self._functions.get(_name(place.path), []) if _is(place, each)]
         executed = [pair for pair in entered if any(place.line <= line <= place.end_line for line in pair[1].lines)]
         if place.code and executed:
@@ -84,7 +89,7 @@ class Witnesses:
         return Witness(what="not run" if any(run.functions for run in self._runs) else "unknown")
 
     def not_in(self, places: Sequence[Place]) -> list[tuple[Ran, RanSite]]:
-        """Sites that waited and belong to none of the places, though their file has some or was looked at."""
+        """Sites of waits and hazards that belong to none of the places, though their file has some or was looked at."""
         by_file: dict[str, list[Place]] = {}
         for place in places:
             by_file.setdefault(_name(place.path), []).append(place)

@@ -72,7 +72,7 @@ def test_what_only_a_run_saw_is_a_finding(package: Path, tmp_path: Path) -> None
     (seen,) = [finding for line, finding in _by_line(report).items() if line == 8]
     assert (seen.code, seen.level, seen.text) == ("DSV103", "certain", "self.table = helper(lens)")
     assert "a run saw it" in seen.reason
-    assert any("1 of them seen by runs alone" in note for note in report.notes)
+    assert any("1 were seen by runs alone" in note for note in report.notes)
     assert "ran: waited 4 times in run tests" in render_text(report)
 
 
@@ -138,3 +138,20 @@ def test_what_ran_without_waiting_for_certain_is_not_said_to_have_waited() -> No
     site = RanSite(file="/x/pkg/meta.py", line=4, function="f", code="DSV101", kind=Kind.SUSPECT, count=2)
     witnesses = Witnesses([Ran(run="r", sites=(site,))])
     assert witnesses.of(Place("pkg/meta.py", "f", 4, 4, "DSV101")).what == "ran"
+
+
+def test_a_hazard_that_a_run_found_is_a_finding(package: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    race = RanSite(
+        file="/far/pkg/meta.py",
+        line=8,
+        function="f",
+        code="DSV203",
+        kind=Kind.RACE,
+        count=2,
+        reason="a buffer is written",
+    )
+    path.write_bytes(encode_ran(Ran(run="tests", sites=(race,))))
+    (found,) = [each for each in _by_line(_audit(path)).values() if each.code == "DSV203"]
+    assert (found.line, found.level, found.ran) == (8, "certain", "found in run tests, 2 times")
+    assert "a buffer is written" in found.reason
