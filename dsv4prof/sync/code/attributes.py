@@ -153,14 +153,14 @@ class Attributes:
             target = self._world.project.local(module, one.text)
             if target:
                 return self._world.referred(target, level)
-        if one.how == facts.CALL:
+        if one.how in (facts.CALL, facts.HOST_CALL):
             target = self._world.project.local(module, one.text)
             if ":" in target and self._world.project.class_(target) is not None:
                 return self._world.annotations.instance(target, one.name)
             if ":" in target and not one.function:
                 return self._world.returns(target, level)
             if not one.function:
-                made = semantics.call(target or one.text, Args((), {}, True, True))
+                made = semantics.call(target or one.text, Args((), {}, True, one.how == facts.CALL))
                 return made.value if made is not None else ANYTHING
         if one.function:
             stored = self._world.result(f"{module.name}:{one.function}", level).stores

@@ -12,6 +12,7 @@ CONST = "const"  # `text` is a literal
 ANNOTATED = "annotated"  # `text` is an annotation
 PARAMETER = "parameter"  # `text` is the parameter's name
 CALL = "call"  # `text` is the dotted name called
+HOST_CALL = "host call"  # the same of a global, called without `device=` and without `**`
 NAME = "name"  # `text` is a dotted name
 EXPRESSION = "expression"  # the statement must be run
 ELEMENT = "element"  # not the attribute itself: `self.name[...] = ` puts something into what it holds

@@ -254,6 +254,8 @@ class _Gatherer:
             for part in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
                 if isinstance(part, ast.Name):
                     how, text = _how(statement.value, set()) if part is target else (facts.EXPRESSION, "")
+                    if how == facts.CALL and not function and not _may_name_a_device(statement.value):
+                        how = facts.HOST_CALL
                     if how == facts.EXPRESSION and part is target:
                         text = self.source(statement.value) if statement.value.end_lineno == statement.lineno else ""
                     yield Assignment(part.id, how, text, statement.lineno, function)
@@ -290,6 +292,10 @@ def _how(value: ast.expr, parameters: set[str]) -> tuple[str, str]:
         name = dotted(value.func)
         return (facts.CALL, name) if name else (facts.EXPRESSION, "")
     return facts.EXPRESSION, ""
+
+
+def _may_name_a_device(call: ast.expr) -> bool:
+    return isinstance(call, ast.Call) and any(keyword.arg in (None, "device") for keyword in call.keywords)
 
 
 def _literal(node: ast.expr) -> str:

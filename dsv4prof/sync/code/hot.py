@@ -168,7 +168,7 @@ class HotPaths:
                 module = self._project.module_of(step)
                 if one.how == facts.ANNOTATED:
                     found = self._annotated(module, one.text)
-                elif one.how == facts.CALL:
+                elif one.how in (facts.CALL, facts.HOST_CALL):
                     found = self._project.local(module, one.text)
                 elif one.how == facts.PARAMETER:
                     function = self._project.function(f"{module.name}:{one.function}")

@@ -37,3 +37,19 @@ def test_repeats_beside_a_device_tensor_are_on_the_device(tmp_path: Path) -> Non
 def test_the_snippet_of_the_hidden_sync(shared: Path, tmp_path: Path) -> None:
     text = (shared / "cases" / "36-repeat-interleave-hidden-sync" / "snippet.py").read_text()
     assert _likely(tmp_path, text) == [(6, "DSV105"), (9, "DSV105")]
+
+
+def test_a_global_made_without_a_device_is_on_the_host(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+host = torch.zeros(4)
+pinned = torch.empty(4, pin_memory=True)
+there = torch.zeros(4, device="cuda")
+
+def fill():
+    host.copy_(torch.ones(4))
+    pinned.copy_(torch.ones(4))
+    there.copy_(torch.ones(4))
+"""
+    assert _likely(tmp_path, text) == [(10, "DSV108")]
