@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.tensor  # torch loads it when it is first asked for, which is no trace of ours
 from torch import distributed as dist
 
 from dsv4prof.errors import LifetimeError, UsageError
