@@ -7,7 +7,7 @@ before the call returns. Imports torch through `tensors`, so it is itself only i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from dsv4prof.sync.runtime.calls import OpCall, Place
@@ -41,7 +41,8 @@ class Operators:
     def __init__(self, book: Book, inner_of: InnerOf) -> None:
         self._book, self._inner_of = book, inner_of
 
-    def events_of(self, call: OpCall, result: Any, *, site: int, mark: int) -> list[Event]:
+    def events_of(self, call: OpCall, result: Any, *, site: Callable[[], int], mark: int) -> list[Event]:
+        """`site` walks the stack, so it is asked only for operators that touch memory."""
         if call.name == "aten::record_stream":
             return self._kept(call)
         effects = effects_of(call, result)
@@ -57,7 +58,7 @@ class Operators:
         # What a result shares with an argument has been told with it; a graph's replay writes its results again.
         given = {span.buffer for _, span in (*reads, *writes)}
         writes += [(place, span) for place, span in results if span.buffer not in given]
-        return makings + list(self._touches(call, effects, reads, writes, is_device=is_device, site=site, mark=mark))
+        return makings + list(self._touches(call, effects, reads, writes, is_device=is_device, site=site(), mark=mark))
 
     def _touches(
         self,

@@ -61,32 +61,34 @@ class Sites:
 
     def __init__(self) -> None:
         self._known: dict[_Stack, int] = {(): 0}
-        # Code by its id, kept alive so that the id stays its own; and whether it is torch's or ours.
-        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        # Code by its id, kept alive so that the id stays its own: torch's and ours, and the program's.
+        self._inner: dict[int, CodeType] = {}
+        self._outside: dict[int, CodeType] = {}
 
     def here(self) -> int:
         """The stack of the caller's program, innermost first."""
         stack: list[int] = []
-        codes = self._codes
+        inner, outside, push = self._inner, self._outside, stack.append
         frame: FrameType | None = sys._getframe(1)
-        left = DEEPEST
-        while frame is not None and left:
+        while frame is not None:
             code = frame.f_code
-            known = codes.get(id(code))
-            if known is None:
-                known = codes[id(code)] = (code, _is_inner(code.co_filename))
-            if not known[1]:
-                stack.append(id(code))
-                stack.append(frame.f_lasti)
-                left -= 1
+            key = id(code)
+            if key in outside:
+                push(key)
+                push(frame.f_lasti)
+                if len(stack) >= 2 * DEEPEST:
+                    break
+            elif key not in inner:
+                (inner if _is_inner(code.co_filename) else outside)[key] = code
+                continue
             frame = frame.f_back
         return self._known.setdefault(tuple(stack), len(self._known))
 
     def frames(self) -> list[tuple[Frame, ...]]:
         """All stacks, by their numbers."""
-        codes = self._codes
+        codes = self._outside
         return [
-            tuple(_frame(codes[stack[at]][0], stack[at + 1]) for at in range(0, len(stack), 2)) for stack in self._known
+            tuple(_frame(codes[stack[at]], stack[at + 1]) for at in range(0, len(stack), 2)) for stack in self._known
         ]
 
 

@@ -55,7 +55,9 @@ class HazardTracker:
         self._handed_out: dict[int, int] = {}
         self._keeper = Keeper() if keep_log else None
         self._marks = Marks()
-        self._mark, self._steps, self._site = 0, 0, 0
+        self._mark, self._steps = 0, 0
+        # Where the operator that is being told was called: walked to once, and only for what needs it.
+        self._site: int | None = None
         self._last_wait: HostWaits | None = None
         self._operators: Any = None
         self.contracts = Contracts(inner_of)
@@ -113,10 +115,10 @@ class HazardTracker:
                 from dsv4prof.sync.runtime.hazards.operators import Operators
 
                 self._operators = Operators(self, self._inner_of)
-            site = self._site = self._sites.here()
+            self._site = None
             if call.name == "aten::repeat_interleave":
-                self.contracts.after(call, result, site=site)
-            for event in self._operators.events_of(call, result, site=site, mark=self._mark):
+                self.contracts.after(call, result, site=self._here())
+            for event in self._operators.events_of(call, result, site=self._here, mark=self._mark):
                 self._feed(event)
 
     def event_recorded(self, event: int, stream: int) -> None:
@@ -219,8 +221,13 @@ class HazardTracker:
         if known is not None:
             known.nbytes = max(known.nbytes, memory.nbytes)
             return known.number, None
-        made = self._buffers.make(memory.start, memory.nbytes, place, stream=stream, site=self._site)
+        made = self._buffers.make(memory.start, memory.nbytes, place, stream=stream, site=self._here())
         return made.buffer, made
+
+    def _here(self) -> int:
+        if self._site is None:
+            self._site = self._sites.here()
+        return self._site
 
     def _locked(self, event: Event) -> None:
         with self._lock:
@@ -301,5 +308,7 @@ class HazardTracker:
         self._contents.forget(buffer.number)
         self._pinned.pop(buffer.number, None)
         self._handed_out.pop(buffer.number, None)
-        site = self._sites.here() if self._judge.is_pending(buffer.number) else 0
+        # Who frees device memory is not part of any hazard: who is handed it next is.
+        is_told = buffer.place != "device" and self._judge.is_pending(buffer.number)
+        site = self._sites.here() if is_told else 0
         self._pass(Freed(buffer.number, site, self._mark))
