@@ -236,13 +236,15 @@ def expects(call: Call, layer: Layer) -> bool:
     first = call.first
     if layer == "callbacks":
         return first.direction != "alloc"
+    if layer == "copies" and not first.form.endswith("nonblocking"):
+        return False
     silent = any(each.kind is Kind.SILENT for each in call.observations)
     if layer == "warn":
         return not silent and (first.direction in ("d2h", "h2d") or first.form == "stream-synchronize")
     if layer == "gpu_trace":
         return first.direction != "alloc" and not (silent and first.form.endswith("nonblocking"))
     if layer == "copies":
-        return silent and first.form.endswith("nonblocking")
+        return silent
     # Operators are only shown in regions, and only of calls that are operators.
     looked = call.scope is not None and call.scope.looked
     return layer == "dispatch" and first.direction in ("d2h", "h2d") and looked

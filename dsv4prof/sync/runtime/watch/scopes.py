@@ -159,6 +159,9 @@ class Entering:
         finally:
             # Not a token's reset: a generator that somebody else closes leaves in another context than it entered in.
             _current.set(scope.parent)
+            if scope.unit is scope:
+                # A circle would wait for the garbage collector, each step.
+                scope.unit = None
 
     def __call__(self, function: Function) -> Function:
         make = self._make

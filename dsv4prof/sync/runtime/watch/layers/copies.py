@@ -7,6 +7,7 @@ Into pageable or strided memory a non_blocking copy waits; from pageable memory 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ class CopiesLayer:
 
     def stop(self) -> None:
         self._patches.undo()
+        _pinned.clear()
 
     def rearm(self) -> None:
         return None
@@ -75,6 +77,29 @@ def _among(args: tuple[Any, ...], at: int | None) -> bool:
     return next((each for each in args if isinstance(each, bool)), False)
 
 
+# Addresses that were pinned when the driver was asked last. Torch keeps pinned memory, and a step uses the same again.
+_pinned: set[int] = set()
+_asked = itertools.count(1)
+_ASK_AGAIN = 512
+
+
+def _known_pinned(tensor: Any) -> bool:
+    """Whether a host tensor is pinned; the driver is asked once for an address, and again now and then."""
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:
+        # A tensor without memory of its own, as compilers use them.
+        return bool(tensor.is_pinned())
+    if next(_asked) % _ASK_AGAIN == 0:
+        _pinned.clear()
+    if address in _pinned:
+        return True
+    if not tensor.is_pinned():
+        return False
+    _pinned.add(address)
+    return True
+
+
 def place_of(tensor: Any) -> Place:
     """Where a real tensor lies; asking whether host memory is pinned costs a microsecond and no wait."""
     if tensor.device.type != "cpu":
@@ -87,7 +112,7 @@ def _into(target: Any, args: Any, kwargs: Any) -> OpCall | None:
     if getattr(source, "device", None) is None or source.device.type == target.device.type:
         return None
     host = target if target.device.type == "cpu" else source
-    if target.is_contiguous() and source.is_contiguous() and target.dtype == source.dtype and host.is_pinned():
+    if target.is_contiguous() and source.is_contiguous() and target.dtype == source.dtype and _known_pinned(host):
         # As it should be, and most are.
         return None
     return OpCall("aten::copy_", "", (target, source, True), {}, place_of)
@@ -116,6 +141,6 @@ def _to_device(tensor: Any, args: Any, kwargs: Any) -> OpCall | None:
 def _copy_to(tensor: Any, device: Any) -> OpCall | None:
     if device.type == tensor.device.type:
         return None
-    if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.is_pinned():
+    if tensor.device.type == "cpu" and tensor.is_contiguous() and _known_pinned(tensor):
         return None
     return OpCall("aten::_to_copy", "", (tensor,), {"device": device, "non_blocking": True}, place_of)

@@ -80,7 +80,7 @@ class WarnLayer:
                 self._set_mode(_WARN)
             if not _is_first():
                 _remove_filter()
-                _unwrapped(warnings.filterwarnings)("always", message=f".*{_SAYS}", category=UserWarning)
+                _unwrapped(warnings.filterwarnings)("always", message=f".*?{_SAYS}", category=UserWarning)
         finally:
             self._arming = False
 

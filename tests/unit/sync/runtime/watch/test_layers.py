@@ -177,6 +177,23 @@ def test_a_copy_within_one_place_is_not_asked_about(device: FakeDevice) -> None:
     assert watch.events == []
 
 
+def test_pinned_memory_is_asked_about_once_and_again_after_the_watch(
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(copies, "_ASK_AGAIN", 1 << 40)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: bool(asked.append(tensor.data_ptr()) or True))
+    host, other = torch.zeros(3), torch.zeros(3)
+    for _ in range(2):
+        with SyncWatch(layers=("copies",)) as watch:
+            for _ in range(20):
+                copies._copy_to(host, torch.device("cuda"))
+                copies._copy_to(other, torch.device("cuda"))
+        assert asked == [host.data_ptr(), other.data_ptr()]
+        asked.clear()
+        assert not watch.events
+
+
 def test_torchs_trace_is_heard_until_the_watch_ends(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.cuda import _gpu_trace as trace
 
