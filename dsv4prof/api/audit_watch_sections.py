@@ -38,6 +38,7 @@ def _finding(site: Site, gpu: bool) -> Finding:
         "kind": event.kind.value,
         "direction": event.direction,
         "op": event.op,
+        "reason": event.reason,
         "form": event.form,
         "shapes": [list(shape) for shape in event.shapes],
         "region": event.region,
@@ -81,8 +82,11 @@ def _severity(code: str, kind: Kind) -> Severity:
 
 
 def message_of(event: SyncEvent) -> str:
-    """`aten::nonzero: its size is read back (SYNC, in region build)`."""
-    words = [f"{event.op}: {event.reason}" if event.op else event.reason]
+    """`aten::nonzero: its size is read back (SILENT, in build)`: the reason up to its first semicolon, because one long
+    reason makes every row of a list as long.
+    """
+    reason = event.reason.partition(";")[0]
+    words = [f"{event.op}: {reason}" if event.op else reason]
     marks = [] if event.kind is Kind.SYNC else [event.kind.value]
     marks += [f"in {event.region}"] if event.region else []
     return words[0] + (f" ({', '.join(marks)})" if marks else "")

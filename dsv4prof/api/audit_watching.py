@@ -100,7 +100,13 @@ def audit_run(command: Sequence[str], request: WatchRequest, *, run: Run | None 
         entered=[str(Path(path).resolve()) for path in request.exercised],
     )
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    ending = (run or run_command)(command, orders.give(told, os.environ), request.own_stdout)
+    try:
+        environment = orders.give(told, os.environ)
+    except OSError as error:
+        raise OutputError(
+            f"the logs cannot be written to {folder}: {error.strerror}", hint="name another with --sessions-dir"
+        ) from error
+    ending = (run or run_command)(command, environment, request.own_stdout)
     seen = read_folder(folder)
     if request.export is not None:
         ran = ran_of(seen, run=folder.name, command=shlex.join(command), created=created)

@@ -195,6 +195,10 @@ class SyncWatch:
         found: list[Finding] = list(self._hazards.findings()) if self._hazards is not None else []
         return found
 
+    def __repr__(self) -> str:
+        layers = ", ".join(self._layers) or "no layer yet"
+        return f"<SyncWatch {self._state}: {self.syncs:,} syncs, {layers}>"
+
     def problem(self) -> SyncDisallowedError | None:
         """What broke a level or a budget so far, as one error; None when all is within bounds."""
         self._tally.finish(whole=self._state == "done")

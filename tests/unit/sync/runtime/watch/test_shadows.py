@@ -77,6 +77,12 @@ def test_hazards_are_looked_for_on_request() -> None:
     assert clean.hazards == []
 
 
+def test_a_watch_says_what_it_saw() -> None:
+    with SyncWatch(gpu=False) as watch:
+        torch.ones(3, device="cuda").sum().item()
+    assert repr(watch) == "<SyncWatch done: 1 syncs, shadow>"
+
+
 def test_a_decorated_coroutine_and_generator_are_watched_to_their_end() -> None:
     def reads() -> float:
         return float(torch.ones(3, device="cuda").sum().item())
