@@ -11,12 +11,13 @@ import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.words import plural
-from dsv4prof.errors import UsageError
+from dsv4prof.errors import InputError, UsageError
 from dsv4prof.model.report import Cell, Column, Provenance, Report, Section, Verdict
 from dsv4prof.sync import measured
 from dsv4prof.sync.measured import Case, CaseFile
 from dsv4prof.sync.runtime.judging.agreement import Agreement, by_layer, of_union
 from dsv4prof.sync.runtime.judging.campaign import Judged, child_command, judge_all
+from dsv4prof.sync.runtime.judging.cases import PreludeError
 from dsv4prof.sync.runtime.judging.detector import Where
 from dsv4prof.sync.runtime.judging.verdicts import Verdict as CaseVerdict
 
@@ -50,7 +51,16 @@ def truth_check(
         require_device()
     where: Where = "gpu" if gpu else "shadow"
     judged = judge_all(wanted, child_command(where, vendor, torch_version), say=progress)
+    _refuse_prelude(file, judged.verdicts)
     return _report(file, wanted, known, judged)
+
+
+def _refuse_prelude(file: Path, verdicts: Sequence[CaseVerdict]) -> None:
+    """Where it fails for all, no case was judged at all."""
+    failing = f"{PreludeError.__name__}: "
+    if verdicts and all(one.error.startswith(failing) for one in verdicts):
+        why = verdicts[0].error.removeprefix(failing)
+        raise InputError(f"the prelude of {file.name} fails here: {why}", hint="it may use torch, np, F, dist and dev")
 
 
 def _measured(file: Path) -> dict[str, bool]:

@@ -106,6 +106,16 @@ def test_without_a_device_the_layers_for_one_are_refused(tmp_path: Path) -> None
         api.truth_check(written(tmp_path / "t.jsonl", ROWS))
 
 
+def test_a_prelude_that_fails_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [Verdict(id=id, syncs=False, error="PreludeError: NameError: no q") for id in ("reads", "adds")]
+    path = written(tmp_path / "t.jsonl", ROWS)
+    monkeypatch.setattr(use_case, "judge_all", lambda *_, **__: Judged(failed))
+    with pytest.raises(InputError, match=r"prelude of t\.jsonl fails here: NameError: no q"):
+        api.truth_check(path, gpu=False)
+    monkeypatch.setattr(use_case, "judge_all", lambda *_, **__: Judged([*failed, Verdict(id="lies", syncs=False)]))
+    assert api.truth_check(path, gpu=False).verdict.exit_code == 0
+
+
 def test_ctrl_c_reports_what_was_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partly = Judged([Verdict(id="reads", syncs=True, kind="SYNC", layers={"shadow": True})], interrupted=True)
     monkeypatch.setattr(use_case, "judge_all", lambda *_, **__: partly)

@@ -80,7 +80,7 @@ def judge_all(
 
 
 class _Ending(msgspec.Struct, frozen=True):
-    """Why a child ended early. `before_any`: it said so itself, before the first case."""
+    """Why a child ended early. `before_any`: before its detector was ready for the first case."""
 
     text: str
     before_any: bool
@@ -97,7 +97,9 @@ class _Child:
 
     def run(self, patience_s: float, told: Callable[[int], None]) -> tuple[list[Verdict], _Ending | None, bool]:
         with self._log.open("wb") as log:
-            process = subprocess.Popen(self._command(self._job, self._out), stdout=log, stderr=log)
+            process = subprocess.Popen(
+                self._command(self._job, self._out), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             hung = interrupted = False
             try:
                 hung = not self._watched(process, patience_s, told)
@@ -114,7 +116,7 @@ class _Child:
         if hung:
             return rows, _Ending(f"no answer within {patience_s:g} s", before_any=False), False
         how = f"was ended by signal {-status}" if status < 0 else f"ended with {status}"
-        return rows, _Ending(f"its process {how}{said}", before_any=status in (1, 2)), False
+        return rows, _Ending(f"its process {how}{said}", before_any=not self._out.stat().st_size), False
 
     def _watched(self, process: subprocess.Popen[bytes], patience_s: float, told: Callable[[int], None]) -> bool:
         """Wait for the child's end. False when it has written nothing for too long."""
@@ -122,7 +124,7 @@ class _Child:
         while process.poll() is None:
             if self._out.stat().st_size != size:
                 size, since = self._out.stat().st_size, time.monotonic()
-                told(self._out.read_bytes().count(b"\n"))
+                told(max(self._out.read_bytes().count(b"\n") - 1, 0))
             elif time.monotonic() - since > patience_s:
                 return False
             time.sleep(_POLL_S)
@@ -132,7 +134,7 @@ class _Child:
         """The whole lines; the last one may be cut."""
         text = self._out.read_bytes()
         lines = text[: text.rfind(b"\n") + 1].splitlines()
-        return [msgspec.json.decode(line, type=Verdict) for line in lines]
+        return [msgspec.json.decode(line, type=Verdict) for line in lines if line]
 
 
 def _teller(say: Callable[[str], None], before: int, total: int) -> Callable[[int], None]:

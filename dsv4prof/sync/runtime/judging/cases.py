@@ -12,6 +12,10 @@ from dsv4prof.sync.runtime.judging.detector import Detector
 from dsv4prof.sync.runtime.judging.verdicts import Verdict, verdict
 
 
+class PreludeError(Exception):
+    """What every case starts with failed."""
+
+
 def judged(case: Case, prelude: str, detector: Detector) -> Verdict:
     """A case that raises gets a verdict of what was seen before, with `error`. Uses nothing that was measured."""
     seen: list[Observation] = []
@@ -35,15 +39,29 @@ def _run(case: Case, prelude: str, detector: Detector, seen: list[Observation]) 
     call = compile(case.call, f"<{case.id}>", "exec")
     after = compile(case.after, f"<after {case.id}>", "exec")
     names = namespace(case.needs)
-    exec(compile(prelude, "<prelude>", "exec"), names)
+    try:
+        exec(compile(prelude, "<prelude>", "exec"), names)
+    except Exception as problem:
+        raise PreludeError(f"{type(problem).__name__}: {problem}") from problem
     exec(setup, names)
     failures: list[Exception] = []
     try:
         seen.extend(detector.judge(lambda: _noting(call, names, failures)))
     finally:
         exec(after, names)
+        _forget_settings()
     if failures:
         raise failures[0]
+
+
+def _forget_settings() -> None:
+    """What a case set for its whole process would decide about the next ones."""
+    import torch
+
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.cuda.set_device(0)
 
 
 def _noting(call: Any, names: dict[str, Any], failures: list[Exception]) -> None:

@@ -102,6 +102,14 @@ def test_a_case_that_fails_costs_itself() -> None:
     assert by_id["case5"].error == ""
 
 
+def test_the_first_case_may_end_its_process_and_any_may_fork_or_ask() -> None:
+    calls = ("import os; os._exit(1)", "import os; os.fork() and os.wait()", "input()", "x.cpu()")
+    found = judge_all(cases(*calls), SHADOW).verdicts
+    assert [one.id for one in found] == ["case0", "case1", "case2", "case3"]
+    assert [one.syncs for one in found] == [False, False, False, True]
+    assert "ended with 1" in found[0].error and not found[1].error and "EOFError" in found[2].error
+
+
 @pytest.mark.slow
 def test_a_case_that_hangs_is_left() -> None:
     found = judge_all(cases("import time; time.sleep(60)", "x.cpu()"), SHADOW, patience_s=8)
@@ -114,8 +122,12 @@ def test_one_case_leaves_nothing_to_the_next() -> None:
         "x.sum().item()",
         "torch.empty(1 << 26, dtype=torch.uint8, device=dev)",
         "torch.cuda.empty_cache()",
+        "torch.set_default_device(dev); torch.set_grad_enabled(False); torch.set_default_dtype(torch.float64)",
+        "assert torch.ones(1).dtype == torch.float32; torch.ones(1).cpu(); (x.requires_grad_() * 2).sum().backward()",
     )
-    assert [one.syncs for one in judge_all(cases(*calls), SHADOW).verdicts] == [False, True, False, False]
+    verdicts = judge_all(cases(*calls), SHADOW).verdicts
+    assert [one.syncs for one in verdicts] == [False, True, False, False, False, False]
+    assert not verdicts[-1].error
 
 
 def test_an_id_names_one_case_and_a_child_must_start() -> None:
