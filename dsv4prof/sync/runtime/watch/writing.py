@@ -54,6 +54,7 @@ class LogWriter:
         self._sites: dict[object, _Site] = {}
         self._left_out = 0
         self._since = time.monotonic()
+        self._cut = self._failed = False
         self._write(msgspec.structs.replace(self._head, pid=pid))
 
     def _forked(self) -> None:
@@ -149,9 +150,12 @@ class LogWriter:
         )
 
     def _write(self, line: ran_log.Line) -> None:
+        data = (b"\n" if self._cut else b"") + msgspec.json.encode(line) + b"\n"
         try:
-            os.write(self._file, msgspec.json.encode(line) + b"\n")
+            # A disk that fills up takes a part: what comes next must not be glued to it.
+            self._cut = os.write(self._file, data) < len(data)
         except OSError as error:
             # The program goes on: it did not ask to be watched. Its end would be worse than a short log.
-            if sys.stderr is not None:
+            if not self._failed and sys.stderr is not None:
                 print(f"dsv4prof: the log of syncs cannot be written: {error.strerror}", file=sys.stderr)
+            self._failed = True
