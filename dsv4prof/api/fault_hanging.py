@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.fault_findings import hang_findings
 from dsv4prof.api.fault_logs import cut_notes, messages_of, text_of
-from dsv4prof.api.fault_sections import hang_findings, messages_section
+from dsv4prof.api.fault_sections import messages_section
 from dsv4prof.errors import InputError
 from dsv4prof.faultrecord.hang import Hang, diagnose
 from dsv4prof.faultrecord.steplog import StepLog, read_step_log

@@ -9,17 +9,12 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof import __version__
+from dsv4prof.api.fault_ends import RankEnd
+from dsv4prof.api.fault_findings import fault_findings
 from dsv4prof.api.fault_hanging import NO_SYNCHRONIZE, hang_report
 from dsv4prof.api.fault_logs import cut_notes, messages_of, text_of, with_ranks
 from dsv4prof.api.fault_running import is_running
-from dsv4prof.api.fault_sections import (
-    RankEnd,
-    fault_findings,
-    messages_section,
-    ranks_section,
-    stacks_section,
-    suspects_section,
-)
+from dsv4prof.api.fault_sections import messages_section, ranks_section, stacks_section, suspects_section
 from dsv4prof.api.finding import find_readable
 from dsv4prof.errors import Dsv4profError, InputError
 from dsv4prof.faultrecord.cpu_part import cpu_part
