@@ -7,6 +7,7 @@ from dsv4prof.model.finding import Finding
 from dsv4prof.rules import get
 from dsv4prof.trace.index import RankIndex, TraceIndex
 from dsv4prof.trace.losses import Told
+from dsv4prof.trace.record_coverage import coverage_of
 from dsv4prof.trace.vendor import is_launch
 
 _HOUR_NS = 3600 * 10**9
@@ -82,7 +83,10 @@ def _records(rank: RankIndex) -> list[Finding]:
     if launches and not rank.gpu_ops:
         message = f"rank {rank.rank}: {launches:,} launches, but no device record; device figures are unknown"
         return [_finding("DSV403", message, rank=rank.rank, launches=launches)]
-    return []
+    told = coverage_of(rank)
+    if told.complete:
+        return []
+    return [_finding("DSV403", told.text, rank=rank.rank, launches=told.launches, recorded=told.recorded)]
 
 
 def _finding(code: str, message: str, **evidence: object) -> Finding:

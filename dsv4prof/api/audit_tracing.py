@@ -17,9 +17,9 @@ from dsv4prof.model.finding import Finding
 from dsv4prof.model.report import Cell, Column, Provenance, Report, Section
 from dsv4prof.sync.allowances import KNOWN, Allowance, parse_allowances
 from dsv4prof.sync.join import join_call_sites
-from dsv4prof.sync.record_coverage import coverage_of
 from dsv4prof.sync.trace import host_reads
 from dsv4prof.trace.index import TraceIndex
+from dsv4prof.trace.record_coverage import coverage_of
 
 _COLUMNS = [
     Column("rank", "#", "count"),

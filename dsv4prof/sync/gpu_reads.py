@@ -16,10 +16,10 @@ from dsv4prof.sync.gpu_idle import IdleAfter
 from dsv4prof.sync.launches import Launches
 from dsv4prof.sync.read import Read
 from dsv4prof.sync.readings import ALLOCATION, SYNCHRONIZE, TO_DEVICE, TO_HOST, Reading, is_copy, reading_of
-from dsv4prof.sync.record_coverage import coverage_of
 from dsv4prof.sync.run_ahead import run_ahead
 from dsv4prof.trace import vendor
 from dsv4prof.trace.index import RankIndex
+from dsv4prof.trace.record_coverage import coverage_of
 from dsv4prof.trace.vendor import HOST_OP_CATEGORIES, RUNTIME_CATEGORIES
 
 _SLOW_FACTOR = 5
