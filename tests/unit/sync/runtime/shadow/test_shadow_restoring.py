@@ -90,10 +90,14 @@ def no_library(name: str) -> ctypes.CDLL:
     raise OSError(f"{name} is not there")
 
 
+def refused(*_: Any, **__: Any) -> Any:
+    raise PermissionError("no memory may be made executable")
+
+
 @without_gpu
 @pytest.mark.parametrize("gone", [
     "nothing", "_set_only_lift_cpu_tensors", "_only_lift_cpu_tensors", "_ensureCUDADeviceGuardSet",
-    "_cuda_getCurrentRawStream", "the libraries", "the headers", "machine code", "libraries and switch",
+    "_cuda_getCurrentRawStream", "the libraries", "the headers", "machine code", "executable memory", "libraries and switch",
 ])  # fmt: skip
 def test_each_private_symbol_may_be_missing(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if gone.startswith("_"):
@@ -106,6 +110,8 @@ def test_each_private_symbol_may_be_missing(gone: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(tables, "places", lambda *_: {})
     if gone == "machine code":
         monkeypatch.setattr(guard, "_CODE", {})
+    if gone == "executable memory":
+        monkeypatch.setattr(tables.mmap, "mmap", refused)
     values, seen = on_shadow(program)
     rows, table, picked, part, most, host, row = values
     assert (rows.tolist(), part.tolist(), most, host.tolist()) == ([0, 1, 1], [1], 2, [1, 1])
