@@ -97,7 +97,8 @@ def refused(*_: Any, **__: Any) -> Any:
 @without_gpu
 @pytest.mark.parametrize("gone", [
     "nothing", "_set_only_lift_cpu_tensors", "_only_lift_cpu_tensors", "_ensureCUDADeviceGuardSet",
-    "_cuda_getCurrentRawStream", "the libraries", "the headers", "machine code", "executable memory", "libraries and switch",
+    "_cuda_getCurrentRawStream", "the libraries", "the headers", "machine code", "executable memory",
+    "libraries and switch",
 ])  # fmt: skip
 def test_each_private_symbol_may_be_missing(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if gone.startswith("_"):
