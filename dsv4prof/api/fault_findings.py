@@ -14,6 +14,7 @@ from dsv4prof.faultrecord.diagnosis import state_words
 from dsv4prof.faultrecord.hang import Hang, rank_words
 from dsv4prof.faultrecord.message import Message
 from dsv4prof.faultrecord.metadata import words_of as metadata_words
+from dsv4prof.faultrecord.stacks import StackFrame
 from dsv4prof.faultrecord.suspects import Suspect
 from dsv4prof.model.finding import Finding, Location, Severity
 from dsv4prof.target.hangs import HangNote
@@ -22,14 +23,16 @@ _NO_COST = "not a matter of time: the run ended"
 _CODES = {"assert": "DSV802", "gpu-hang": "DSV803", "out-of-memory": "DSV805", "host-crash": "DSV805"}
 
 
-def fault_findings(first: RankEnd, ends: Sequence[RankEnd], hang: HangNote | None) -> list[Finding]:
-    """What happened, most important first."""
+def fault_findings(
+    first: RankEnd, ends: Sequence[RankEnd], hang: HangNote | None, *, python: StackFrame | None = None
+) -> list[Finding]:
+    """What happened, most important first; `python` is where the first rank was on the host, where a log tells it."""
     found = [_metadata_finding(note) for end in ends for note in end.diagnosis.notes if note.startswith("metadata:")]
     message = first.diagnosis.message
     if hang is not None:
         return [_hung_finding(first, hang), *found]
     if message is not None:
-        return [_message_finding(first, message), *found]
+        return [_message_finding(first, message, python), *found]
     if first.diagnosis.record is not None and not first.ended and not first.running:
         return [_death_finding(first), *found]
     if first.diagnosis.record is None and first.diagnosis.messages:
@@ -49,12 +52,17 @@ def _waiting_finding(messages: Sequence[Message]) -> Finding:
     )
 
 
-def _message_finding(end: RankEnd, message: Message) -> Finding:
+def _message_finding(end: RankEnd, message: Message, python: StackFrame | None) -> Finding:
     place, suspect = end.diagnosis.place, end.diagnosis.suspect
     code = _CODES.get(message.kind, "DSV801")
     words = [f"{end.name}: {_kind_words(message)}"]
     if place is not None:
         words.append(words_of(place))
+    elif message.address is not None:
+        exact = " (exact to a page)" if message.page_bytes > 1 else ""
+        words.append(f"address {message.address:#x}{exact}")
+    if python is not None:
+        words.append(f"Python was in {python}")
     if suspect is not None:
         words.append(f"most suspect: {_launch_words(end, suspect)}")
     return Finding(
@@ -178,4 +186,6 @@ def _kind_words(message: Message) -> str:
 
 def _location(message: Message) -> Location | None:
     file, _, line = message.place.rpartition(":")
-    return Location(file, int(line), function=message.kernel or None) if file and line.isdigit() else None
+    if file and line.isdigit():
+        return Location(file, int(line), function=message.kernel or None)
+    return Location(message.source, message.line) if message.source else None

@@ -8,15 +8,22 @@ from pathlib import Path
 import msgspec
 
 from dsv4prof.errors import InputError
+from dsv4prof.faultrecord.log_stacks import fatal_stacks
 from dsv4prof.faultrecord.message import Message
 from dsv4prof.faultrecord.messages import read_messages
 from dsv4prof.faultrecord.reader import read_fault_record
+from dsv4prof.faultrecord.stacks import ThreadStack
 
 MOST_LOG_BYTES = 256 << 20
 
 
 def messages_of(logs: Sequence[Path]) -> list[Message]:
     return [message for path in logs for message in read_messages(text_of(path), source=path.name)]
+
+
+def stacks_of(logs: Sequence[Path]) -> dict[int | None, list[ThreadStack]]:
+    """Where Python was when it was aborted, by rank, as the logs tell it."""
+    return {rank: stacks for path in logs for rank, stacks in fatal_stacks(text_of(path)).items()}
 
 
 def with_ranks(messages: Sequence[Message], rings: Sequence[Path]) -> list[Message]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from dsv4prof import __version__
 from dsv4prof.api.fault_ends import RankEnd
+from dsv4prof.api.fault_finding import find_record
 from dsv4prof.api.fault_findings import fault_findings
 from dsv4prof.api.fault_hanging import NO_SYNCHRONIZE, hang_report
-from dsv4prof.api.fault_logs import cut_notes, messages_of, text_of, with_ranks
+from dsv4prof.api.fault_logs import cut_notes, messages_of, stacks_of, text_of, with_ranks
 from dsv4prof.api.fault_running import is_running
 from dsv4prof.api.fault_sections import messages_section, ranks_section, stacks_section, suspects_section
-from dsv4prof.api.finding import find_readable
 from dsv4prof.errors import Dsv4profError, InputError
 from dsv4prof.faultrecord.cpu_part import cpu_part
 from dsv4prof.faultrecord.diagnosis import diagnose_fault
 from dsv4prof.faultrecord.layout import SUFFIX
 from dsv4prof.faultrecord.message import Message
 from dsv4prof.faultrecord.reader import is_fault_record, read_fault_record
-from dsv4prof.faultrecord.stacks import read_stacks
+from dsv4prof.faultrecord.stacks import StackFrame, ThreadStack, read_stacks
 from dsv4prof.faultrecord.steplog import read_step_log
-from dsv4prof.model.finding import Severity
+from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Provenance, Report, Verdict
 from dsv4prof.recorder.atomic import write_atomic
 from dsv4prof.recorder.sessions import open_session
@@ -37,7 +37,7 @@ def fault_show(target: str, *, logs: Sequence[Path] = (), root: Path = Path("tra
 
     The verdict is 1 when a rank died or hung, 0 when nobody did. Raises InputError for what cannot be read.
     """
-    path = Path(target)
+    path = find_record(target, root)
     if path.is_file() and (path.suffix == SUFFIX or is_fault_record(path)):
         said = with_ranks(messages_of(logs), [path])
         end = _end(path, said)
@@ -48,8 +48,7 @@ def fault_show(target: str, *, logs: Sequence[Path] = (), root: Path = Path("tra
         if steps is not None:
             return hang_report(path, steps, logs)
         return _report([], [path, *logs], [str(path)], None)
-    folder = path if path.is_dir() else find_readable(root, target)
-    return fault_session(folder, logs=logs)
+    return fault_session(path, logs=logs)
 
 
 def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "") -> Report:
@@ -65,14 +64,18 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
     others = with_ranks(messages_of(logs), rings)
     hang = read_hang(folder)
     ends = []
+    logged: dict[int | None, list[ThreadStack]] = {}
     for path in rings:
         name = path.name.removesuffix(SUFFIX)
         mine = folder / f"{name}.log"
         said = messages_of([mine]) if mine.is_file() else []
         ends.append(_end(path, [*said, *others], reasons, hang=hang is not None))
+        logged |= {ends[-1].rank: each for each in stacks_of([mine] if mine.is_file() else []).values()}
     ends += _unrecorded(ends, others)
     loose = own if not rings else []
-    return _report(ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name, damaged=damaged)
+    return _report(
+        ends, [*loose, *logs], [str(folder)], hang, failure=failure, session=folder.name, damaged=damaged, logged=logged
+    )
 
 
 def _readable(rings: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -148,6 +151,7 @@ def _report(
     failure: str = "",
     session: str | None = None,
     damaged: Sequence[str] = (),
+    logged: Mapping[int | None, list[ThreadStack]] | None = None,
 ) -> Report:
     messages = messages_of(logs)
     if not ends:
@@ -155,18 +159,20 @@ def _report(
         rank = found.message.rank if found.message is not None else None
         ends = [RankEnd(rank=rank, diagnosis=found, stacks=[], reason="")]
     first = _first(ends, hang)
-    findings = fault_findings(first, ends, hang)
+    logged = {**(logged or {}), **stacks_of(logs)}
+    findings = fault_findings(first, ends, hang, python=_python_place(first, ends, logged))
     died = bool(failure) or any(finding.severity is Severity.ERROR for finding in findings)
     told = [message for end in ends for message in end.diagnosis.messages]
     sections = [ranks_section(ends)] if any(end.diagnosis.record for end in ends) else []
-    if first.diagnosis.suspects:
+    if first.diagnosis.suspects and (hang is not None or died) and not _is_well(first):
         sections.append(suspects_section(first))
     if told:
         sections.append(messages_section(list(dict.fromkeys(told))))
-    if any(end.stacks for end in ends):
-        sections.append(stacks_section(ends))
+    if logged or any(end.stacks for end in ends):
+        sections.append(stacks_section(ends, logged, hang=hang is not None or not logged))
     reruns = first.diagnosis.reruns if died else ()
-    summary = failure or (findings[0].message if findings else _fine(ends))
+    summary = failure or (_summary(findings[0]) if findings else _fine(ends))
+    end_words = _end_words(first, hang) if died else summary
     return Report(
         kind="fault",
         provenance=Provenance(
@@ -175,7 +181,7 @@ def _report(
             session=session,
             versions={"dsv4prof": __version__},
         ),
-        checks=[Check(key="end", ok=not died, message=summary)],
+        checks=[Check(key="end", ok=not died, message=end_words)],
         sections=sections,
         findings=findings,
         notes=[
@@ -193,8 +199,42 @@ def _report(
             "first": first.rank,
             "reruns": msgspec.to_builtins(reruns),
             "hang": msgspec.to_builtins(hang),
+            "log_stacks": [{"rank": rank, "stacks": msgspec.to_builtins(each)} for rank, each in logged.items()],
         },
     )
+
+
+def _is_well(end: RankEnd) -> bool:
+    """Whether it ended in good order or still runs, and nobody says anything else of it."""
+    return (end.ended or end.running) and end.diagnosis.message is None
+
+
+def _summary(finding: Finding) -> str:
+    """What happened without the memory and the work, which the finding tells."""
+    if finding.location is None:
+        return finding.message
+    return f"{finding.message.split('; ')[0]} ({finding.location})"
+
+
+def _end_words(first: RankEnd, hang: HangNote | None) -> str:
+    if hang is not None:
+        return f"{first.name} did not move any more"
+    message = first.diagnosis.message
+    if message is None and first.diagnosis.record is None:
+        return "somebody waited for a process that did not answer"
+    if message is None and _is_well(first):
+        return "a rank was given a value that is not in order"
+    return f"{first.name} died" if message is None or message.role == "symptom" else f"{first.name} met a fault"
+
+
+def _python_place(
+    first: RankEnd, ends: Sequence[RankEnd], logged: Mapping[int | None, Sequence[ThreadStack]]
+) -> StackFrame | None:
+    """Where the first rank was in Python; a log that tells no rank speaks of the only one."""
+    stacks = logged.get(first.rank) or (logged.get(None) if len(ends) == 1 else None)
+    if not stacks:
+        return None
+    return next((each for each in stacks if each.current), stacks[-1]).place
 
 
 def _fine(ends: Sequence[RankEnd]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dsv4prof.api.fault_ends import MOST_TEXT, RankEnd, where_of
 from dsv4prof.faultrecord.diagnosis import state_words
 from dsv4prof.faultrecord.layout import Cell
 from dsv4prof.faultrecord.message import Message
+from dsv4prof.faultrecord.stacks import ThreadStack
 from dsv4prof.model.report import Cell as ReportCell
 from dsv4prof.model.report import Column, Section
 
@@ -89,16 +90,24 @@ def messages_section(messages: Sequence[Message]) -> Section:
     return Section(key="messages", title="Messages", columns=columns, rows=rows)
 
 
-def stacks_section(ends: Sequence[RankEnd]) -> Section:
+def stacks_section(
+    ends: Sequence[RankEnd], logged: Mapping[int | None, Sequence[ThreadStack]], *, hang: bool
+) -> Section:
+    """The threads of ranks that stood still, and of those whose log tells where Python was aborted."""
+    told = [(end.rank, end.stacks) for end in ends if end.stacks] + list(logged.items())
     rows: list[dict[str, ReportCell]] = [
         {
-            "rank": end.rank,
-            "thread": "main" if number == len(end.stacks) - 1 else stack.thread,
+            "rank": rank,
+            "thread": "aborted"
+            if stack.current and not hang
+            else "main"
+            if number == len(stacks) - 1
+            else stack.thread,
             "inner": str(stack.frames[0]),
             "place": str(stack.place),
         }
-        for end in ends
-        for number, stack in reversed(list(enumerate(end.stacks)))
+        for rank, stacks in told
+        for number, stack in reversed(list(enumerate(stacks)))
     ]
     columns = [
         Column("rank", "rank", "count"),
@@ -106,4 +115,11 @@ def stacks_section(ends: Sequence[RankEnd]) -> Section:
         Column("inner", "innermost"),
         Column("place", "innermost of the program"),
     ]
-    return Section(key="stacks", title="Python stacks while nothing moved", columns=columns, rows=rows)
+    title = "Python stacks while nothing moved" if hang else "Python stacks at the end"
+    return Section(key="stacks", title=title, columns=columns, rows=rows)
+
+
+def _thread(stack: ThreadStack, *, hang: bool, last: bool) -> str:
+    if stack.current and not hang:
+        return "aborted"
+    return "main" if last else stack.thread

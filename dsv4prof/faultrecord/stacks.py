@@ -27,10 +27,13 @@ class StackFrame(msgspec.Struct, frozen=True):
 
 
 class ThreadStack(msgspec.Struct, frozen=True):
-    """A thread and its frames, innermost first. The last one of a dump is the main thread."""
+    """A thread and its frames, innermost first. The last one of a dump is the main thread; `current` is the one that
+    wrote the dump: of an abort the one that failed, where that is a thread of Python.
+    """
 
     thread: str
     frames: tuple[StackFrame, ...]
+    current: bool = False
 
     @property
     def place(self) -> StackFrame | None:
@@ -41,13 +44,15 @@ class ThreadStack(msgspec.Struct, frozen=True):
 def read_stacks(text: str) -> list[ThreadStack]:
     """The threads of the last dump in the text."""
     threads: list[tuple[str, list[StackFrame]]] = []
+    current = ""
     for line in text.splitlines():
         if (thread := _THREAD.match(line)) is not None:
             if any(thread[2] == known for known, _ in threads):
                 threads = []
             threads.append((thread[2], []))
+            current = thread[2] if thread[1].startswith("Current") else current
         elif threads and (frame := _FRAME.match(line)) is not None:
             number = int(frame[2]) if frame[2].isdigit() else 0
             threads[-1][1].append(StackFrame(frame[1], number, frame[3]))
-    found = [ThreadStack(thread, tuple(frames)) for thread, frames in threads if frames]
+    found = [ThreadStack(thread, tuple(frames), thread == current) for thread, frames in threads if frames]
     return [each for each in found if not any(_OURS.search(frame.file) for frame in each.frames)]

@@ -11,7 +11,7 @@ import pytest
 
 from dsv4prof.api.fault_record import fault_show
 from dsv4prof.api.fault_running import is_running
-from dsv4prof.errors import InputError
+from dsv4prof.errors import InputError, UsageError
 from dsv4prof.faultrecord.layout import Kind
 from dsv4prof.faultrecord.ring import RingWriter
 
@@ -99,3 +99,83 @@ def test_damaged_bytes_hide_no_message_and_the_rank_is_told(tmp_path: Path) -> N
     report = fault_show(str(log))
     assert report.verdict.exit_code == 1
     assert report.findings[0].message.startswith("rank 1: memory fault")
+
+
+ABORTED = f"""{FAULT}
+Fatal Python error: Aborted
+
+Thread 0x00007f0b3d7fe640 (most recent call first):
+  File "/srv/metadata.py", line 88 in build
+  File "/srv/scheduler.py", line 2011 in loop
+
+Current thread 0x00007f0b3d7fe641 (most recent call first):
+  File "/usr/lib/torch/_ops.py", line 9 in __call__
+  File "/srv/draft.py", line 31 in verify
+  File "/srv/scheduler.py", line 7 in main
+
+Extension modules: numpy
+"""
+
+
+@pytest.mark.parametrize("before", ["", "[rank2]: ", "(EngineCore pid=12) "])
+def test_a_log_alone_tells_address_line_and_where_python_was(tmp_path: Path, before: str) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("hello\n" + "".join(f"{before}{line}\n" for line in ABORTED.splitlines()))
+    report = fault_show(str(log))
+    finding = report.findings[0]
+    assert "address 0x7f0000002000 (exact to a page)" in finding.message
+    assert "Python was in verify, draft.py:31" in finding.message
+    assert str(finding.location) == "server.log:2"
+    (stacks,) = [section for section in report.sections if section.key == "stacks"]
+    assert {row["place"] for row in stacks.rows} == {"build, metadata.py:88", "verify, draft.py:31"}
+    assert [row["rank"] for row in stacks.rows] == [2 if "rank2" in before else None] * 2
+    assert len({finding.message, report.verdict.summary, report.checks[0].message}) == 3, "nothing is said twice"
+
+
+def test_dumps_of_two_ranks_that_lie_between_each_other(tmp_path: Path) -> None:
+    ours = ['File "/srv/a.py", line 1 in one', 'File "/srv/a.py", line 2 in main']
+    theirs = ['File "/srv/b.py", line 3 in two', 'File "/srv/b.py", line 4 in main']
+    both = [f"[rank{rank}]: {line}" for pair in zip(ours, theirs, strict=True) for rank, line in enumerate(pair)]
+    heads = [f"[rank{r}]: {line}" for line in ("Fatal Python error: Aborted", "Thread 0x1 (m):") for r in (0, 1)]
+    (tmp_path / "all.log").write_text("\n".join([f"[rank1]: {FAULT}", *heads, *both, "Fatal error"]))
+    report = fault_show(str(tmp_path / "all.log"))
+    assert "Python was in two, b.py:3" in report.findings[0].message
+    assert [each["rank"] for each in report.data["log_stacks"]] == [0, 1]
+
+
+def test_a_rank_that_ended_well_has_no_suspects(tmp_path: Path) -> None:
+    ring(tmp_path, 0).close()
+    report = fault_show(str(tmp_path))
+    assert report.verdict.exit_code == 0
+    assert [section.key for section in report.sections] == ["ranks"]
+
+
+def test_where_python_was_is_read_from_the_ranks_own_log(tmp_path: Path) -> None:
+    ring(tmp_path, 1)
+    (tmp_path / "rank1.log").write_text(ABORTED)
+    report = fault_show(str(tmp_path))
+    assert "Python was in verify, draft.py:31" in report.findings[0].message
+    assert report.data["log_stacks"][0]["rank"] == 1
+
+
+def test_latest_is_the_record_that_was_written_last_with_or_without_a_session(tmp_path: Path) -> None:
+    for age, name in enumerate(("audit-b", "audit-a", "audit-c")):
+        (tmp_path / name).mkdir()
+        ring(tmp_path / name, age)
+        os.utime(tmp_path / name / f"rank{age}.faultring", ns=(10**18 - age * 10**9,) * 2)
+    (tmp_path / "audit-d").mkdir()
+    assert fault_show("latest", root=tmp_path).provenance.session == "audit-b"
+    assert fault_show("audit-a", root=tmp_path).provenance.session == "audit-a"
+    with pytest.raises(UsageError, match="3 folders"):
+        fault_show("audit", root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nothing.log", "logs/nothing", "rank0.faultring"])
+def test_a_file_that_is_not_there_is_called_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="there is no file or session"):
+        fault_show(name, root=tmp_path)
+
+
+def test_no_session_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no session 'latest'"):
+        fault_show("latest", root=tmp_path)
