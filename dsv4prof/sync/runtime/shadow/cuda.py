@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -56,6 +57,9 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     patches.put(cuda.device, "__exit__", lambda self, *_: _leave_device(self, world))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.put(cuda.nvtx, name, lambda *args, **options: 0)
+    for owner in (cuda, cuda.memory):
+        if hasattr(owner, "MemPool"):
+            patches.put_all(owner, {"MemPool": _MemoryPool, "use_mem_pool": lambda pool, device=None: nullcontext()})
     patches.put(cuda.CUDAGraph, "__new__", makes(lambda keep_graph=False: ShadowGraph(world)))
     # The class keeps the first stream that it makes.
     patches.put(cuda.graph, "default_capture_stream", None)
@@ -69,6 +73,19 @@ def install(patches: Patches, world: World, streams: Streams, *, vendor: Vendor,
     patches.put(torch.version, "cuda", None if vendor == "hip" else torch.version.cuda or _CUDA_VERSION)
     if torch.backends.cuda is not None:
         patches.put(torch.backends.cuda, "is_built", lambda: True)
+
+
+class _MemoryPool:
+    """A pool that all memory is in."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.id, self.allocator = (0, 1), None
+
+    def use_count(self) -> int:
+        return 1
+
+    def snapshot(self) -> list[Any]:
+        return []
 
 
 def _asked(world: World, properties: SimpleNamespace, devices: int) -> dict[str, Any]:

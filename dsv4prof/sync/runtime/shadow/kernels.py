@@ -23,6 +23,8 @@ from dsv4prof.sync.runtime.shadow.world import World
 def install(patches: Patches, world: World, stack: ExitStack) -> None:
     """`stack` ends what is no attribute."""
     patches.put(torch, "compile", _eagerly)
+    if "torch.export" in sys.modules:
+        patches.put(torch.export, "export", _refused_export)
     if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
         stack.enter_context(torch.compiler.set_stance("force_eager"))
     if find_spec("triton") is None:
@@ -45,6 +47,13 @@ def _refused(kernel: Any, *args: Any, **options: Any) -> Any:
     name = getattr(kernel, "__name__", None) or "a Triton kernel"
     raise UsageError(
         f"{name} is compiled for a device, and a shadow device has none", hint="set TRITON_INTERPRET=1 to interpret it"
+    )
+
+
+def _refused_export(*args: Any, **options: Any) -> Any:
+    raise UsageError(
+        "torch.export traces a program without its values, and a shadow device runs it with them",
+        hint="export outside of the watch",
     )
 
 

@@ -19,6 +19,7 @@ from dsv4prof.sync.runtime.shadow.world import World
 
 _Operator = Any
 _HOST = torch.device("cpu")
+_NO_MEMORY = "can't allocate memory"
 
 
 def run(func: _Operator, types: Any, args: Any, kwargs: dict[str, Any], world: World | None) -> Any:
@@ -100,6 +101,12 @@ def _computed(
     except NotImplementedError as error:
         why = str(error).partition("\n")[0][:200]
         raise NotImplementedError(f"a shadow device computes on the CPU, and there {func} cannot: {why}") from error
+    except RuntimeError as error:
+        if _NO_MEMORY not in str(error):
+            raise
+        raise torch.OutOfMemoryError(
+            f"CUDA out of memory: a shadow device has the host's, too little for {func}"
+        ) from error
     return _wrapped(
         func, args, kwargs, result, _Wrapping(shadows, index, to_device, world, is_view=shape_of(func).is_view)
     )

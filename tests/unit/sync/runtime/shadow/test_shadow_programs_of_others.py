@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dsv4prof.errors import UsageError
 from dsv4prof.sync.runtime.shadow import ShadowDevice
 from shadow_programs import on_cpu, on_shadow
 
@@ -150,3 +151,24 @@ def test_strided_nested_tensors_are_refused_in_a_sentence() -> None:
         pytest.raises(NotImplementedError, match=r"layout=torch\.jagged"),
     ):
         torch.nested.nested_tensor([torch.ones(2, 3, device="cuda"), torch.ones(4, 3, device="cuda")])
+
+
+def test_too_little_memory_is_an_error_that_programs_catch() -> None:
+    with ShadowDevice("cuda", lambda _: None), pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        torch.empty(1 << 50, device="cuda")
+
+
+def test_an_export_is_refused_and_a_pool_is_any_memory() -> None:
+    with ShadowDevice("cuda", lambda _: None):
+        with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+            assert torch.ones(2, device="cuda").tolist() == [1, 1]
+        with pytest.raises(UsageError, match=r"torch\.export traces"):
+            torch.export.export(torch.nn.Linear(2, 2).cuda(), (torch.ones(1, 2, device="cuda"),))
+
+
+def test_graphed_callables_answer_as_the_module_does() -> None:
+    model, inputs = torch.nn.Linear(4, 2), torch.arange(8.0).view(2, 4)
+    expected = model(inputs)
+    with ShadowDevice("cuda", lambda _: None), torch.no_grad():
+        graphed = torch.cuda.make_graphed_callables(model.cuda(), (torch.zeros(2, 4, device="cuda"),))
+        assert torch.allclose(graphed(inputs.cuda()).cpu(), expected)
