@@ -14,6 +14,7 @@ from dsv4prof.api.fault_logs import cut_notes, messages_of, text_of
 from dsv4prof.api.fault_sections import messages_section
 from dsv4prof.errors import InputError
 from dsv4prof.faultrecord.hang import Hang, diagnose
+from dsv4prof.faultrecord.metadata import is_judged
 from dsv4prof.faultrecord.steplog import StepLog, read_step_log
 from dsv4prof.model.finding import Severity
 from dsv4prof.model.report import Check, Provenance, Report, Verdict
@@ -90,7 +91,9 @@ def _hang_checks(hang: Hang, log: StepLog) -> list[Check]:
             Check(key="lines", ok=None, message=f"lines that are no JSON and were left out: {log.unreadable:,}")
         )
     if not hang.bad and not hang.earlier_bad:
-        checks.append(Check(key="metadata", ok=True, message="no length or offset in the log is impossible"))
+        listed = any(is_judged(field) for step in log.steps for field in step.lists)
+        words = "no length or offset in the log is impossible" if listed else "the log lists no lengths and no offsets"
+        checks.append(Check(key="metadata", ok=True if listed else None, message=words))
     return checks
 
 

@@ -70,7 +70,8 @@ def fault_session(folder: Path, *, logs: Sequence[Path] = (), failure: str = "")
         mine = folder / f"{name}.log"
         said = messages_of([mine]) if mine.is_file() else []
         ends.append(_end(path, [*said, *others], reasons, hang=hang is not None))
-        logged |= {ends[-1].rank: each for each in stacks_of([mine] if mine.is_file() else []).values()}
+        for stacks in stacks_of([mine]).values() if mine.is_file() else ():
+            logged[ends[-1].rank] = stacks
     ends += _unrecorded(ends, others)
     loose = own if not rings else []
     return _report(

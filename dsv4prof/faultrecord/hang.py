@@ -13,6 +13,7 @@ from statistics import median
 
 import msgspec
 
+from dsv4prof.faultrecord.changes import changed
 from dsv4prof.faultrecord.message import Message
 from dsv4prof.faultrecord.messages import is_timeout
 from dsv4prof.faultrecord.metadata import BadValue, check_step
@@ -125,7 +126,7 @@ def diagnose(log: StepLog, messages: Sequence[Message] = ()) -> Hang:
         kernel_s=teller.age_s if teller is not None else None,
         util=teller.util if teller is not None else None,
         collective=bool(kernel and _WAITING_KERNEL.search(kernel)),
-        changed=_changed(log, previous, last),
+        changed=changed(log.steps, previous, last),
         previous=previous,
         bad=at_last,
         earlier_bad=earlier,
@@ -249,40 +250,3 @@ def _no_hang(
     if seconds is None and not consequences and not busy:
         return "nothing was logged after the last step, and nobody reports a wait: the log may simply end there"
     return ""
-
-
-def _changed(log: StepLog, previous: Step | None, last: Step) -> tuple[str, ...]:
-    """What is different from the step before, in words."""
-    if previous is None:
-        return ()
-    words = []
-    if previous.running is not None and last.running is not None and previous.running != last.running:
-        gone = previous.running - last.running
-        count = "one request" if abs(gone) == 1 else f"{abs(gone)} requests"
-        words.append(f"{count} {'left' if gone > 0 else 'came'} ({previous.running} to {last.running} running)")
-    if _padding(last) > 0 and _padding(previous) == 0:
-        known = [each for each in log.steps[:-1] if each.padded is not None and each.running is not None]
-        first = not any(_padding(each) > 0 for each in known)
-        words.append(
-            f"{'first step with' if first else 'a step with'} padding ({_padding(last)} of {last.padded} slots)"
-        )
-    elif _padding(last) != _padding(previous) and last.padded is not None:
-        words.append(f"padding went from {_padding(previous)} to {_padding(last)} slots")
-    if previous.padded is not None and last.padded is not None and previous.padded != last.padded:
-        words.append(f"padded batch went from {previous.padded} to {last.padded}")
-    plain = {key: value for key, value in last.scalars.items() if isinstance(value, bool) or _is_word(value)}
-    words += [
-        f"{key} went from {previous.scalars[key]} to {value}"
-        for key, value in plain.items()
-        if key in previous.scalars and previous.scalars[key] != value
-    ]
-    return tuple(words)
-
-
-def _is_word(value: object) -> bool:
-    """Whether it says what kind of step it was; numbers that are written as text differ in every step."""
-    return isinstance(value, str) and not value[:1].isdigit() and value[:1] not in "+-."
-
-
-def _padding(step: Step) -> int:
-    return max(0, step.padded - step.running) if step.padded is not None and step.running is not None else 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.faultrecord.steplog import Step
+from dsv4prof.faultrecord.steplog import Step, Value
 
 _LENGTH = re.compile(
     r"(?:^|[_.])(?:ctx|context|seq|kv|prompt|query|q|k|extend|prefix|cache|decode|token|block|draft|accept|topk|new)?_?"
@@ -35,7 +35,7 @@ _WRAPPED = (32, 64)
 
 
 class BadValue(msgspec.Struct, frozen=True):
-    """A number in a step's metadata that no kernel should be given.
+    """A number in a step's metadata that no kernel should be given; `value` is a text ("NaN") where it is no number.
 
     `padding` is true in a slot that holds no request, None where the log does not say which slots do. `unsigned` is
     what a kernel reads that takes it for an unsigned number of `bits` bits; `assumed` that the log names no type.
@@ -45,7 +45,7 @@ class BadValue(msgspec.Struct, frozen=True):
     line: int
     field: str
     slot: int
-    value: int
+    value: int | str
     problem: str
     padding: bool | None
     running: int | None
@@ -60,12 +60,24 @@ def check_step(step: Step) -> list[BadValue]:
     limit = _limit(step.scalars)
     found: list[BadValue] = []
     for field, values in step.lists.items():
-        name = field.rpartition(".")[2]
-        if _OFFSETS.search(name):
+        if not is_judged(field):
+            continue
+        found += _check_numbers(step, field, values)
+        if _OFFSETS.search(_last(field)):
             found += _check_offsets(step, field, values)
-        elif _LENGTH.search(name) and not _SENTINEL.search(name):
+        else:
             found += _check_lengths(step, field, values, limit)
     return found
+
+
+def is_judged(field: str) -> bool:
+    """Whether a list of this name holds lengths, counts or offsets."""
+    name = _last(field)
+    return bool(_OFFSETS.search(name) or (_LENGTH.search(name) and not _SENTINEL.search(name)))
+
+
+def _last(field: str) -> str:
+    return field.rpartition(".")[2]
 
 
 def check_lengths(
@@ -92,10 +104,25 @@ def words_of(bad: BadValue) -> str:
     return f"{where}: {bad.problem}"
 
 
-def _check_lengths(step: Step, field: str, values: Sequence[int], limit: int | None) -> list[BadValue]:
+def _check_numbers(step: Step, field: str, values: Sequence[Value]) -> list[BadValue]:
+    """What is no whole number; a value that the log does not have is not judged."""
+    offsets = _OFFSETS.search(_last(field)) is not None
+    return [
+        BadValue(
+            step.index, step.line, field, slot, value, "no whole number",
+            None if offsets else _is_padding(step, slot, len(values)), step.running, step.padded,
+        )
+        for slot, value in enumerate(values)
+        if isinstance(value, str)
+    ]  # fmt: skip
+
+
+def _check_lengths(step: Step, field: str, values: Sequence[Value], limit: int | None) -> list[BadValue]:
     bits, known = _bits(step, field)
     found = []
     for slot, value in enumerate(values):
+        if not isinstance(value, int):
+            continue
         padding = _is_padding(step, slot, len(values))
         problem, unsigned = "", None
         if value < 0:
@@ -115,10 +142,11 @@ def _check_lengths(step: Step, field: str, values: Sequence[int], limit: int | N
     return found
 
 
-def _check_offsets(step: Step, field: str, values: Sequence[int]) -> list[BadValue]:
-    for slot, (before, value) in enumerate(pairwise(values), start=1):
+def _check_offsets(step: Step, field: str, values: Sequence[Value]) -> list[BadValue]:
+    numbers = [(slot, value) for slot, value in enumerate(values) if isinstance(value, int)]
+    for (earlier, before), (slot, value) in pairwise(numbers):
         if value < before or before < 0:
-            at, bad = (slot, value) if value < before else (slot - 1, before)
+            at, bad = (slot, value) if value < before else (earlier, before)
             problem = (
                 f"offsets must not fall, and {before} comes before it" if value < before else "an offset below zero"
             )

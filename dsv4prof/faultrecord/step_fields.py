@@ -14,7 +14,7 @@ TIME = _names(
 )
 RUNNING = _names(
     "running num_running running_reqs num_running_reqs running_requests num_reqs num_requests requests raw_bs real_bs "
-    "actual_bs actual_batch_size batch_size bs num_seqs active"
+    "actual_bs actual_batch_size batch_size bs num_seqs active n_running num_active active_reqs active_requests live"
 )
 PADDED = _names(
     "padded_bs padded padded_batch_size graph_bs cuda_graph_bs captured_bs graph_batch_size bucket capture_size "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,21 +30,29 @@ from dsv4prof.faultrecord.step_fields import (
 )  # fmt: skip
 
 _OVER = re.compile(r"shut ?down|stopp?(?:ed|ing)|exit|finish|drained|complete|\bend\b", re.IGNORECASE)
+# Servers spell what is no number in several ways; JSON itself has none.
+_SPELLED = {"nan": "NaN", "inf": "Infinity", "infinity": "Infinity", "-inf": "-Infinity", "-infinity": "-Infinity"}
+_NO_NUMBERS = frozenset(_SPELLED.values())
+_MOST_TEXT = 40
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 _BEAT = re.compile(r"heart ?_?beat|watch ?dog|alive|probe|monitor", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
+Value = int | str | None
+
+
 class Step(msgspec.Struct, frozen=True):
     """One step as it was logged. `lists` are its lists of whole numbers by dotted name, `scalars` all else that is
-    plain. `ended` says whether the log tells that it ended: None where it does not say.
+    plain; in a list stands what is no whole number as its text ("NaN"), and None where the log has no value. `ended`
+    says whether the log tells that it ended: None where it does not say.
     """
 
     index: int | None
     time_s: float | None
     running: int | None
     padded: int | None
-    lists: dict[str, tuple[int, ...]]
+    lists: Mapping[str, tuple[Value, ...]]
     scalars: dict[str, Any]
     line: int
     rank: int | None = None
@@ -171,14 +179,14 @@ def _beat(item: Mapping[str, Any], line: int) -> Heartbeat:
 
 
 def _step(item: Mapping[str, Any], line: int) -> Step:
-    lists: dict[str, tuple[int, ...]] = {}
+    lists: dict[str, tuple[Value, ...]] = {}
     scalars: dict[str, Any] = {}
     _flatten("", item, lists, scalars)
     index = _number(_field(item, STEP))
     return Step(
         index=None if index is None else int(index),
         time_s=_seconds(item, TIME),
-        running=_count(_field(item, RUNNING)),
+        running=_running(item),
         padded=_padded(item),
         lists=lists,
         scalars={key: value for key, value in scalars.items() if key not in (*STEP, *TIME)},
@@ -188,10 +196,23 @@ def _step(item: Mapping[str, Any], line: int) -> Step:
     )
 
 
+def _running(item: Mapping[str, Any]) -> int | None:
+    """Rows with a request. `batch` may be their number, and the number of the batch as well: of a log that pads, it is
+    taken where it is no more than the rows with padding.
+    """
+    running, batch = _count(_field(item, RUNNING)), item.get("batch")
+    if running is not None or isinstance(batch, Mapping):
+        return running
+    count, rows = _count(batch), _count(_field(item, PADDED))
+    if count is None or rows is None or not 0 <= count <= rows or (isinstance(batch, list) and count == rows):
+        return None
+    return count
+
+
 def _padded(item: Mapping[str, Any]) -> int | None:
     """Rows with padding; some servers log how many of them are padding."""
     padded = _count(_field(item, PADDED))
-    running, padding = _count(_field(item, RUNNING)), _count(_field(item, PADDING))
+    running, padding = _running(item), _count(_field(item, PADDING))
     return running + padding if padded is None and running is not None and padding is not None else padded
 
 
@@ -204,32 +225,48 @@ def _ended(item: Mapping[str, Any]) -> bool | None:
     return True if finished or known else False if any(key in item for key in END) else None
 
 
-def _flatten(prefix: str, item: Mapping[str, Any], lists: dict[str, tuple[int, ...]], scalars: dict[str, Any]) -> None:
+def _flatten(
+    prefix: str, item: Mapping[str, Any], lists: dict[str, tuple[Value, ...]], scalars: dict[str, Any]
+) -> None:
     for key, value in item.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             _flatten(f"{name}.", value, lists, scalars)
-        elif isinstance(value, list) and value and all(_whole(each) for each in value):
-            lists[name] = tuple(int(each) for each in value)
-        elif isinstance(value, list) and value and all(_is_row(each) for each in value):
-            lists[name] = tuple(int(each) for row in value for each in row)
         elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
             # A row a request: its columns are the lists.
-            for column in value[0]:
-                if all(_whole(row.get(column)) for row in value):
-                    lists[f"{name}.{column}"] = tuple(int(row[column]) for row in value)
+            for column in dict.fromkeys(column for row in value for column in row):
+                _keep(lists, f"{name}.{column}", [row.get(column) for row in value])
+        elif isinstance(value, list) and value and all(isinstance(each, list) for each in value):
+            _keep(lists, name, [each for row in value for each in row])
+        elif isinstance(value, list):
+            _keep(lists, name, value)
         elif isinstance(value, str | int | float | bool):
             scalars[name] = value
 
 
-def _whole(value: object) -> bool:
+def _keep(lists: dict[str, tuple[Value, ...]], name: str, values: Sequence[object]) -> None:
+    """Keep a list that is one of whole numbers, whatever single values of it are."""
+    found = tuple(map(_value, values))
+    whole = sum(isinstance(each, int) for each in found)
+    missing = sum(each is None or each in _NO_NUMBERS for each in found)
+    # A list of means or of names has a whole number now and then.
+    if (whole or missing) and len(found) - whole - missing < max(whole, 1) and found.count(None) < len(found):
+        lists[name] = found
+
+
+def _value(value: object) -> Value:
+    """A whole number, or the text of what is none."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return int(value) if value.is_integer() else str(value)
+    if isinstance(value, bool) or value is None:
+        return None if value is None else str(value).lower()
+    if isinstance(value, int):
+        return value
     if isinstance(value, str):
-        return _INTEGER.fullmatch(value) is not None
-    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
-
-
-def _is_row(value: object) -> bool:
-    return isinstance(value, list) and all(_whole(each) for each in value)
+        return int(value) if _INTEGER.fullmatch(value) else _SPELLED.get(value.lower(), value[:_MOST_TEXT])
+    return "a list" if isinstance(value, list) else "an object"
 
 
 def _field(item: Mapping[str, Any], names: tuple[str, ...]) -> Any:

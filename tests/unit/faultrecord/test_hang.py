@@ -40,7 +40,11 @@ def test_the_drained_batch() -> None:
     assert (hang.kernel, hang.kernel_s) == ("persistent_topk", 60.0)
     (bad,) = hang.bad
     assert words_of(bad).startswith("ctx_lens[3] = -1 in a padding slot (running 3, padded 4); as uint32 4294967295")
-    assert hang.changed == ("one request left (4 to 3 running)", "first step with padding (1 of 4 slots)")
+    assert hang.changed == (
+        "one request left (4 to 3 running)",
+        "first step with padding (1 of 4 slots)",
+        "ctx_lens[3] went from 656 to -1",
+    )
     assert [each.kind for each in hang.consequences] == ["queue-timeout"]
     assert hang.causes == ()
     assert "persistent_topk" in hang.suspicion
@@ -243,3 +247,70 @@ def test_a_file_without_steps_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(InputError, match="no steps"):
         fault_hang(tmp_path / "x.jsonl")
+
+
+def _drained(before: list[Any], last: list[Any], **more: Any) -> list[dict[str, Any]]:
+    batch = {"batch": 5, "padded": len(last)}
+    beat = {"heartbeat": True, "t": 60.0, "last_step": 1, "kernel_running": "k", "kernel_age_s": 59.0}
+    steps = ((0, 0.0, before), (1, 0.1, last))
+    return [*({"step": step, "t": t, **batch, "ctx_lens": values, **more} for step, t, values in steps), beat]
+
+
+def test_a_slot_that_became_impossible_is_a_change_and_growing_lengths_are_none() -> None:
+    hang = judge(_drained([209, 208, 207, 206, 205, 0, 0, 0], [210, 209, 208, 207, 206, 0, -1, 0]))
+    assert hang.changed == ("ctx_lens[6] went from 0 to -1",)
+    assert "in a padding slot (running 5, padded 8)" in words_of(hang.bad[0]), "batch is the running batch"
+
+
+def test_a_padding_slot_that_changed_is_told_although_its_value_is_possible() -> None:
+    hang = judge(_drained([9, 9, 9, 9, 9, 0, 0, 0], [10, 10, 10, 10, 10, 0, 77, 0]))
+    assert hang.changed == ("ctx_lens[6] went from 0 to 77",)
+    assert not hang.bad
+
+
+def test_many_changed_slots_do_not_flood_and_indices_are_no_lengths() -> None:
+    hang = judge(_drained([1] * 5 + [0] * 27, [2] * 5 + [-1] * 27, kv_indices=[3] * 9))
+    assert len(hang.changed) == 5
+    assert hang.changed[-1] == "23 more slots of ctx_lens changed so"
+
+
+@pytest.mark.parametrize("batch", [9, {"id": 3}, [1] * 8, "x"])
+def test_a_batch_that_cannot_be_the_number_of_requests_tells_no_padding(batch: Any) -> None:
+    rows = [{**row, "batch": batch} if "step" in row else row for row in _drained([1] * 8, [2] * 7 + [-1])]
+    assert judge(rows).bad[0].padding is None
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), "nan", 2.5, "abc", None])
+def test_a_value_that_is_no_number_hides_no_other(odd: Any, tmp_path: Path) -> None:
+    rows = _drained([9, 9, 9, 9, 9, 0, 0, 0], [10, odd, 10, 10, 10, 0, -1, 0])
+    named = {each.slot: each for each in judge(rows).bad}
+    assert named[6].value == -1
+    assert (1 in named) == (odd is not None)
+    if odd is not None:
+        assert "no whole number" in words_of(named[1])
+    (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    report = fault_hang(tmp_path / "steps.jsonl")
+    assert not any("impossible" in check.message for check in report.checks)
+
+
+def test_offsets_around_what_is_no_number_are_compared() -> None:
+    rows = _drained([1] * 8, [2] * 8, cu_seqlens=[0, 5, float("nan"), 3])
+    assert [(bad.slot, bad.value) for bad in judge(rows).bad] == [(2, "NaN"), (3, 3)]
+
+
+@pytest.mark.parametrize("values", [[float("nan")] * 4, [[1, 2], [float("nan"), 4]]])
+def test_a_list_of_nothing_else_and_one_in_rows(values: Any) -> None:
+    assert any(bad.value == "NaN" for bad in judge(_drained([1] * 8, [2] * 8, seq_lens=values)).bad)
+
+
+def test_means_and_names_are_no_list_of_lengths() -> None:
+    rows = _drained([1] * 8, [2] * 8, mean_lens=[1.5, 2.0, 2.5], block_sizes=["small", "large"])
+    assert judge(rows).bad == ()
+
+
+def test_a_log_without_lengths_does_not_say_that_they_are_in_order(tmp_path: Path) -> None:
+    rows = [{key: value for key, value in row.items() if key != "ctx_lens"} for row in DRAIN]
+    (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (check,) = [each for each in fault_hang(tmp_path / "steps.jsonl").checks if each.key == "metadata"]
+    assert check.ok is None
+    assert "lists no lengths" in check.message

@@ -64,6 +64,7 @@ def test_the_impossible_length_is_found_whatever_the_log_looks_like(shape: str, 
         assert report.data["hang"]["changed"] == [
             "one request left (4 to 3 running)",
             "first step with padding (1 of 4 slots)",
+            "ctx_lens[3] went from 6 to -1",
         ]
 
 
