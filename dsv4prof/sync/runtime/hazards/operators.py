@@ -96,7 +96,8 @@ class Operators:
     def _waits(
         self, call: OpCall, late: bool, reads: Sequence[tuple[str, Span]], writes: Sequence[tuple[str, Span]]
     ) -> bool:
-        if not _is_copy(call):
+        if not _is_copy(call) or _asks_not_to_wait(call):
+            # A small upload from pageable memory is staged, and returns before what was queued earlier is over.
             return any(reason.kind.waits for reason in reasons_of(call))
         return not late and bool(_on_host(reads) or _on_host(writes))
 
@@ -110,8 +111,8 @@ class Operators:
                 # torch pins the target itself.
                 return True
             return call.place_of(source) == "pinned" and call.place_of(target) == "device" and self._dense(source)
-        target_at, source_at, later_at = _COPIES[call.name]
-        if not argument(call, later_at, "non_blocking"):
+        target_at, source_at, _ = _COPIES[call.name]
+        if not _asks_not_to_wait(call):
             return False
         ends = [argument(call, source_at, "src"), argument(call, target_at, "self")]
         host = [end for end in ends if call.place_of(end) != "device"]
@@ -148,6 +149,12 @@ class Operators:
 
 def _is_copy(call: OpCall) -> bool:
     return call.name == _TO_COPY or call.name in _COPIES
+
+
+def _asks_not_to_wait(call: OpCall) -> bool:
+    if call.name == _TO_COPY:
+        return bool(call.kwargs.get("non_blocking"))
+    return bool(argument(call, _COPIES[call.name][2], "non_blocking"))
 
 
 def _on_host(spans: Sequence[tuple[str, Span]]) -> tuple[Span, ...]:

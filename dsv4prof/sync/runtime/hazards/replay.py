@@ -84,7 +84,7 @@ def _ends(path: tuple[str, ...], end: tuple[str, ...]) -> bool:
 def _spellings(file: str) -> list[tuple[str, ...]]:
     """As it was given, and, where it is a file, its whole path with and without links."""
     path = Path(file).expanduser()
-    spelt = [PurePath(file).parts]
+    spelt = [PurePath(file).parts] + ([] if path.suffix else [PurePath(f"{file}.py").parts])
     if len(path.parts) > 1 and path.is_file():
         spelt += [Path(os.path.abspath(path)).parts, path.resolve().parts]  # noqa: PTH100 - resolve() follows links
     return spelt

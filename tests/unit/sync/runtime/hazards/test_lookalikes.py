@@ -154,7 +154,17 @@ def upload_in_a_graph(clean):
     assert doubled.tolist() == [4.0] * 8
 
 
+def staged_beside_another_upload(clean):
+    """An upload of little pageable memory that need not wait does not wait for what was queued before it."""
+    pinned, target, other = torch.zeros(64, pin_memory=True), torch.empty(64, device="cuda"), torch.zeros(4)
+    for turn in range(3):
+        pinned.fill_(turn)
+        target.copy_(pinned, non_blocking=True)
+        other.to("cuda", non_blocking=not clean)
+
+
 PROGRAMS = {
+    staged_beside_another_upload: "DSV203",
     double_buffered_staging: "DSV203",
     work_handed_over: "DSV204",
     prefetched_batches: "DSV204",

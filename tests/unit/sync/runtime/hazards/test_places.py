@@ -57,6 +57,7 @@ def test_steps_and_regions_come_back_from_their_numbers():
         ("a.py::C::f", Frame("/x/a.py", 9, "C.f"), True),
         ("a.py:f.<locals>.g", Frame("/x/a.py", 9, "f.g"), True),
         ("x.a:f", Frame("/y/x/a.py", 9, "f"), True),
+        ("x/a:f", Frame("/y/x/a.py", 9, "f"), True),
         ("./a.py:3", Frame("/x/a.py", 3, "f"), True),
         ("/x/a.py:3", Frame("a.py", 3, "f"), True),
         ("/x/a.py:3", Frame("/y/x/a.py", 3, "f"), False),
