@@ -153,8 +153,6 @@ def checked(command: Sequence[str], request: WatchRequest) -> None:
     for path in request.exercised:
         if not Path(path).exists():
             raise UsageError(f"--exercised: there is no {path}", hint="name files or folders of the program")
-    if request.fault_watch and request.no_gpu:
-        raise UsageError("--fault-watch needs a device's memory, and --no-gpu has none", hint="leave one of them")
     verdict([], request.fail_on)
     if request.export is not None:
         require_writable(request.export, option="--export")

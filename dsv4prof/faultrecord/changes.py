@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsv4prof.faultrecord.metadata import check_step, is_judged
-from dsv4prof.faultrecord.steplog import Step, Value
+from dsv4prof.faultrecord.step_values import Value
+from dsv4prof.faultrecord.steplog import Step
 
 _MOST_SLOTS = 4
 

@@ -115,6 +115,8 @@ def _unsure(
             "the buffer was freed on the host; work launched before that may use it rightly, and torch's cache keeps "
             "its memory mapped unless it was given back to the device"
         )
+    if record.facts.get("shadows"):
+        said.append("the program ran on shadow tensors without a device: the addresses are of the host's memory")
     waiting = pending(record)
     if record.follows_device and len(waiting) > 1:
         first, last = waiting[0], waiting[-1]

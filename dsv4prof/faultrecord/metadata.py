@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from dsv4prof.faultrecord.steplog import Step, Value
+from dsv4prof.faultrecord.step_values import Value
+from dsv4prof.faultrecord.steplog import Step
 
 _LENGTH = re.compile(
     r"(?:^|[_.])(?:ctx|context|seq|kv|prompt|query|q|k|extend|prefix|cache|decode|token|block|draft|accept|topk|new)?_?"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,18 +28,11 @@ from dsv4prof.faultrecord.step_fields import (
     TIME,
     UTIL,
 )  # fmt: skip
+from dsv4prof.faultrecord.step_values import Value, keep_numbers
 
 _OVER = re.compile(r"shut ?down|stopp?(?:ed|ing)|exit|finish|drained|complete|\bend\b", re.IGNORECASE)
-# Servers spell what is no number in several ways; JSON itself has none.
-_SPELLED = {"nan": "NaN", "inf": "Infinity", "infinity": "Infinity", "-inf": "-Infinity", "-infinity": "-Infinity"}
-_NO_NUMBERS = frozenset(_SPELLED.values())
-_MOST_TEXT = 40
-_INTEGER = re.compile(r"[+-]?\d{1,20}")
 _BEAT = re.compile(r"heart ?_?beat|watch ?dog|alive|probe|monitor", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
-
-
-Value = int | str | None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -235,38 +228,13 @@ def _flatten(
         elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
             # A row a request: its columns are the lists.
             for column in dict.fromkeys(column for row in value for column in row):
-                _keep(lists, f"{name}.{column}", [row.get(column) for row in value])
+                keep_numbers(lists, f"{name}.{column}", [row.get(column) for row in value])
         elif isinstance(value, list) and value and all(isinstance(each, list) for each in value):
-            _keep(lists, name, [each for row in value for each in row])
+            keep_numbers(lists, name, [each for row in value for each in row])
         elif isinstance(value, list):
-            _keep(lists, name, value)
+            keep_numbers(lists, name, value)
         elif isinstance(value, str | int | float | bool):
             scalars[name] = value
-
-
-def _keep(lists: dict[str, tuple[Value, ...]], name: str, values: Sequence[object]) -> None:
-    """Keep a list that is one of whole numbers, whatever single values of it are."""
-    found = tuple(map(_value, values))
-    whole = sum(isinstance(each, int) for each in found)
-    missing = sum(each is None or each in _NO_NUMBERS for each in found)
-    # A list of means or of names has a whole number now and then.
-    if (whole or missing) and len(found) - whole - missing < max(whole, 1) and found.count(None) < len(found):
-        lists[name] = found
-
-
-def _value(value: object) -> Value:
-    """A whole number, or the text of what is none."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return int(value) if value.is_integer() else str(value)
-    if isinstance(value, bool) or value is None:
-        return None if value is None else str(value).lower()
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return int(value) if _INTEGER.fullmatch(value) else _SPELLED.get(value.lower(), value[:_MOST_TEXT])
-    return "a list" if isinstance(value, list) else "an object"
 
 
 def _field(item: Mapping[str, Any], names: tuple[str, ...]) -> Any:

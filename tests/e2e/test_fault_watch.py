@@ -101,16 +101,20 @@ def test_a_run_that_ends_well_reports_no_fault(tmp_path: Path) -> None:
     assert shown.json["ranks"][0]["ended"]
 
 
-def test_a_watched_command_that_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--no-gpu",)])
+def test_a_watched_command_that_dies(options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import os, torch\nx = torch.ones(5, 5)\nx.index_select(0, torch.tensor([1]))\nos.abort()\n"
     )
     done = dsv4prof(
-        "audit", "run", "--fault-watch", "--format", "json", "--", sys.executable, "program.py", cwd=tmp_path
+        "audit", "run", *options, "--fault-watch", "--format", "json", "--", sys.executable, "program.py", cwd=tmp_path
     )
     assert done.status == 128 + signal.SIGABRT, done.stderr
     assert done.json["findings"][0]["code"] == "DSV805"
     assert done.json["fault"]["ranks"][0]["suspects"][0]["name"].startswith("aten::index_select")
+    shown = dsv4prof("fault", "show", "latest", "--format", "json", cwd=tmp_path)
+    assert shown.status == 1, shown.stderr
+    assert shown.json["findings"][0]["code"] == "DSV805"
     well = dsv4prof("audit", "run", "--fault-watch", "--format", "json", "--", sys.executable, "-c", "import torch",
                     cwd=tmp_path)  # fmt: skip
     assert well.status == 0, well.stderr

@@ -179,3 +179,8 @@ def test_a_file_that_is_not_there_is_called_a_file(tmp_path: Path, name: str) ->
 def test_no_session_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no session 'latest'"):
         fault_show("latest", root=tmp_path)
+
+
+def test_a_record_of_shadows_says_that_its_addresses_are_of_no_device(tmp_path: Path) -> None:
+    ring(tmp_path, 0, shadows=True)
+    assert any("shadow tensors" in note for note in fault_show(str(tmp_path)).notes)

@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from dsv4prof.errors import Dsv4profError
 from dsv4prof.sync.runtime.watch import orders as given
@@ -152,17 +152,21 @@ def arm(orders: Orders) -> None:
     follower = _follow(orders, log)
     atexit.register(_finish, orders, watch, log, follower)
     if orders.fault_watch:
-        _keep_launches(orders)
+        _keep_launches(orders, shadows="shadow" in watch.layers)
 
 
-def _keep_launches(orders: Orders) -> None:
-    """Keep a fault record of this process; it is closed before the rest, as it was opened last."""
+def _keep_launches(orders: Orders, *, shadows: bool) -> None:
+    """Keep a fault record of this process; it is closed before the rest, as it was opened last. Shadows have no device
+    that could be asked how far it has come.
+    """
     from dsv4prof.sync.runtime.faultwatch.watch import FaultWatch
 
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()]
     name = f"rank{ranks[0]}" if ranks else f"pid{os.getpid()}"
-    facts = {"argv": list(sys.orig_argv), **({} if ranks else {"rank": None})}
-    faults = FaultWatch(Path(orders.folder), rank=int(ranks[0]) if ranks else 0, name=name, facts=facts)
+    facts = {"argv": list(sys.orig_argv), "shadows": shadows, **({} if ranks else {"rank": None})}
+    device: Literal["current"] | None = None if shadows else "current"
+    rank = int(ranks[0]) if ranks else 0
+    faults = FaultWatch(Path(orders.folder), rank=rank, name=name, device=device, facts=facts)
     try:
         faults.__enter__()
     except Dsv4profError as error:
