@@ -16,8 +16,8 @@ def fatal_stacks(text: str) -> dict[int | None, list[ThreadStack]]:
     """The threads of each rank's last fatal error in a log; None stands for lines that tell no rank."""
     if _FATAL not in text:
         return {}
-    lines = [plain(line) for line in text.split("\n")]
-    starts = {rank_of(line): number for number, line in enumerate(lines) if _FATAL in line}
+    lines = text.split("\n")
+    starts = {rank_of(plain(line)): number for number, line in enumerate(lines) if _FATAL in line}
     found = {rank: read_stacks(_dump(lines, number, rank)) for rank, number in starts.items()}
     return {rank: stacks for rank, stacks in found.items() if stacks}
 
@@ -25,13 +25,13 @@ def fatal_stacks(text: str) -> dict[int | None, list[ThreadStack]]:
 def _dump(lines: list[str], start: int, rank: int | None) -> str:
     """The lines of one dump, without those that others wrote between them."""
     kept: list[str] = []
-    for line in lines[start + 1 : start + 1 + _MOST_LINES]:
+    for line in map(plain, lines[start + 1 : start + 1 + _MOST_LINES]):
         said = bare(line).strip()
         other = rank_of(line) if bare(line) != line else None
         if not said or (other is not None and other != rank):
             continue
         if _PART.match(said):
             kept.append(f"  {said}" if said.startswith("File ") else said)
-        elif kept and rank is None:
+        elif kept and other == rank:
             break
     return "\n".join(kept)

@@ -114,6 +114,8 @@ Current thread 0x00007f0b3d7fe641 (most recent call first):
   File "/srv/scheduler.py", line 7 in main
 
 Extension modules: numpy
+Traceback (most recent call last):
+  File "/srv/other.py", line 5, in later
 """
 
 
@@ -128,6 +130,7 @@ def test_a_log_alone_tells_address_line_and_where_python_was(tmp_path: Path, bef
     assert str(finding.location) == "server.log:2"
     (stacks,) = [section for section in report.sections if section.key == "stacks"]
     assert {row["place"] for row in stacks.rows} == {"build, metadata.py:88", "verify, draft.py:31"}
+    assert report.data["log_stacks"][0]["stacks"][1]["frames"][-1]["function"] == "main", "a later traceback is none"
     assert [row["rank"] for row in stacks.rows] == [2 if "rank2" in before else None] * 2
     assert len({finding.message, report.verdict.summary, report.checks[0].message}) == 3, "nothing is said twice"
 
