@@ -24,8 +24,17 @@ class Form(msgspec.Struct, frozen=True):
     stop: re.Pattern[str] | None = None
 
 
-def _form(kind: str, role: Role, vendor: Vendor, pattern: str, **more: object) -> Form:
-    return Form(kind, role, vendor, re.compile(pattern, re.IGNORECASE), **more)  # type: ignore[arg-type]
+def _form(
+    kind: str,
+    role: Role,
+    vendor: Vendor,
+    pattern: str,
+    *,
+    page_bytes: int = 1,
+    follow: tuple[re.Pattern[str], ...] = (),
+    stop: re.Pattern[str] | None = None,
+) -> Form:
+    return Form(kind, role, vendor, re.compile(pattern, re.IGNORECASE), page_bytes, follow, stop)
 
 
 def _lines(*patterns: str) -> tuple[re.Pattern[str], ...]:

@@ -217,8 +217,10 @@ def _limit(log: StepLog) -> float:
 
 def _stalls(log: StepLog) -> list[Stall]:
     limit = _limit(log)
-    pairs = [(a, b) for a, b in pairwise(log.steps) if a.time_s is not None and b.time_s is not None]
-    return [Stall(a, b.time_s - a.time_s) for a, b in pairs if b.time_s - a.time_s > limit]  # type: ignore[operator]
+    timed = [
+        Stall(a, b.time_s - a.time_s) for a, b in pairwise(log.steps) if a.time_s is not None and b.time_s is not None
+    ]
+    return [stall for stall in timed if stall.seconds > limit]
 
 
 def _no_hang(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from dsv4prof.faultrecord.fault_forms import Form
+from dsv4prof.faultrecord.message import Role
 
 _SECONDS = (
     r"(?:for |in |of |after )?(?P<waited_s>\d+(?:\.\d+)?)\s*(?P<code>ms|milliseconds|s\b|sec\b|seconds?|minutes?)"
@@ -17,8 +18,8 @@ _SECONDS = (
 _GAVE_UP = r"(?:timed[ -]?out|timeout[ :,]*(?:error|exceeded|expired|reached|after|waiting|\(|!|$)|timeouterror)"
 
 
-def _form(kind: str, pattern: str, *, role: str = "consequence") -> Form:
-    return Form(kind, role, "", re.compile(pattern, re.IGNORECASE))  # type: ignore[arg-type]
+def _form(kind: str, pattern: str, *, role: Role = "consequence") -> Form:
+    return Form(kind, role, "", re.compile(pattern, re.IGNORECASE))
 
 
 COLLECTIVES = (
