@@ -9,11 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from dsv4prof.api.analyzing import call_sites
 from dsv4prof.api.audit_findings import severity
 from dsv4prof.api.audit_seen import Ranges, Seen, seen_findings
 from dsv4prof.api.audit_state import Audited
-from dsv4prof.api.sources import gather, resolve
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InputError
 from dsv4prof.model.finding import Severity, SourceFinding
@@ -34,6 +32,10 @@ def read_runs(names: Sequence[str], sessions_dir: Path) -> list[Ran]:
 
 
 def _of_session(name: str, sessions_dir: Path) -> Ran:
+    # A session is analysed for this, which an audit of source alone must not load.
+    from dsv4prof.api.analyzing import call_sites
+    from dsv4prof.api.sources import gather, resolve
+
     try:
         source = resolve([name], sessions_dir)
     except InputError as error:
