@@ -16,8 +16,8 @@ from dsv4prof.sync.runtime.faultwatch.progress import Progress
 
 # A list of a thousand tensors is told by its first ones.
 _MOST_TOUCHES = 24
-# What a tensor without memory of its own raises: sparse, meta, fake.
-_NO_STORAGE = (NotImplementedError, RuntimeError)
+# What a tensor without memory of its own raises (NotImplementedError is one): sparse, meta, fake.
+_NO_STORAGE = RuntimeError
 _Form = tuple[int, tuple[str, ...], tuple[int, ...], dict[str, int], bool]
 
 

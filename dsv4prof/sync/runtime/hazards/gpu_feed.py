@@ -54,7 +54,7 @@ class Places:
             return "device"
         try:
             start = self._inner_of(tensor).untyped_storage().data_ptr()
-        except (NotImplementedError, RuntimeError):
+        except RuntimeError:
             return "pageable"
         known = self._known.get(start)
         if known is None:
@@ -69,7 +69,7 @@ class Places:
         try:
             storage = self._inner_of(tensor).untyped_storage()
             start = storage.data_ptr()
-        except (NotImplementedError, RuntimeError):
+        except RuntimeError:
             # Fake tensors of a compiler have no memory.
             return
         if not start or start in self._known:

@@ -61,7 +61,7 @@ def memory_of(tensor: Any, inner_of: InnerOf) -> Memory | None:
         inner = inner_of(tensor)
         storage = inner.untyped_storage()
         start, nbytes = storage.data_ptr(), storage.nbytes()
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:
         # Sparse, nested and meta tensors have no address of their own.
         return None
     if not start or not nbytes or not inner.numel():
