@@ -36,7 +36,7 @@ def _table(*settings: Setting) -> dict[str, Setting]:
 
 
 SETTINGS: dict[str, Setting] = _table(
-    Setting(name="model", kind=str, default="dsv4-tiny", help="Model folder, or a bundled name"),
+    Setting(name="model", kind=str, default="dsv4-nano", help="Folder, or dsv4-nano[-fp4], dsv4-tiny"),
     Setting(name="device", kind=str, default="cpu", choices=("cpu", "cuda", "hip"), help="cpu, cuda or hip"),
     Setting(
         name="dtype",
@@ -63,10 +63,10 @@ SETTINGS: dict[str, Setting] = _table(
     ),
     Setting(name="faults", kind=str, default=None, metavar="A,B", help="Hazards on purpose: see docs/engine.md"),
     Setting(name="simulate_accept_len", kind=float, default=None, minimum=1, help="Mean tokens of a verify, forced"),
-    Setting(name="requests", kind=int, default=16, minimum=1, help="Requests to serve; prompts repeat if fewer"),
+    Setting(name="requests", kind=int, default=8, minimum=1, help="Requests to serve; prompts repeat if fewer"),
     Setting(name="max_requests", kind=int, default=4, minimum=1, help="Requests running at the same time"),
-    Setting(name="max_new_tokens", kind=int, default=24, minimum=1, help="Tokens to generate for each request"),
-    Setting(name="chunk_tokens", kind=int, default=128, minimum=1, help="Most prompt tokens in one prefill step"),
+    Setting(name="max_new_tokens", kind=int, default=48, minimum=1, help="Tokens to generate for each request"),
+    Setting(name="chunk_tokens", kind=int, default=256, minimum=1, help="Most prompt tokens in one prefill step"),
     Setting(name="context_len", kind=int, default=None, minimum=2, help="Longest sequence; default: as needed"),
     Setting(
         name="prompts",
@@ -75,7 +75,7 @@ SETTINGS: dict[str, Setting] = _table(
         metavar="PATH",
         help="Prompts, between lines of ---; default: bundled",
     ),
-    Setting(name="steps", kind=int, default=24, minimum=1, help="Steps to record in each rank"),
+    Setting(name="steps", kind=int, default=16, minimum=1, help="Steps to record in each rank"),
     Setting(name="wait", kind=int, default=None, minimum=0, help="Steps to pass first; default: to see every phase"),
     Setting(name="warmup", kind=int, default=0, minimum=0, help="Steps to trace silently before the window"),
     Setting(name="windows", kind=int, default=1, minimum=1, help="How often to wait, warm up and record"),

@@ -15,6 +15,7 @@ from dsv4prof.api.fault_record import fault_session, save_cpu_parts
 from dsv4prof.api.merge_report import merge_check, plan_facts
 from dsv4prof.api.merging import MergeRequest, merge_source
 from dsv4prof.api.sources import Source, gather, resolve
+from dsv4prof.api.texts import text_facts, text_sections
 from dsv4prof.api.verdicts import verdict
 from dsv4prof.api.words import plural
 from dsv4prof.errors import InterruptedRunError, RankFailedError
@@ -22,6 +23,7 @@ from dsv4prof.model.finding import Finding, Severity
 from dsv4prof.model.report import Check, Metric, Provenance, Report, Verdict
 from dsv4prof.model.session import EndedBy, RankRecord, ReleaseProof, Session
 from dsv4prof.target.launch import run as run_target
+from dsv4prof.target.outputs import read_outputs
 from dsv4prof.target.spec import RunSpec
 
 Progress = Callable[[str], None]
@@ -81,6 +83,7 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
     source = resolve([str(folder)], folder.parent)
     merged = merge_source(source, folder / source.merged_name, MergeRequest(check=True))
     progress("analysing")
+    outputs = read_outputs(folder)
     insight = explain(gather(source).trace, session)
     findings = [*_release_findings(session), *insight.findings, *merged.findings(source)]
     released = _release_checks(session)
@@ -92,7 +95,7 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
         kind="run",
         provenance=_provenance(session),
         checks=[_session_check(folder, session), *released, merge_check(merged), *_window_checks(source)],
-        sections=insight.sections,
+        sections=[*insight.sections, *text_sections(outputs)],
         metrics=[*insight.metrics, *_throughput(session)],
         findings=findings,
         notes=[*_limit_notes(session), *insight.notes, *engine_notes(session.workload)],
@@ -105,13 +108,14 @@ def _profiled(folder: Path, session: Session, fail_on: str, progress: Progress) 
             "missing_ranks": merged.plan.missing_ranks,
             "merged": str(merged.path),
             "check": msgspec.to_builtins(merged.check),
+            **text_facts(outputs),
         },
     )
 
 
 def _served(folder: Path, session: Session) -> Report:
     """Without recording: how fast it was, nothing about why."""
-    work = session.workload
+    work, outputs = session.workload, read_outputs(folder)
     return Report(
         kind="run",
         provenance=_provenance(session),
@@ -122,11 +126,12 @@ def _served(folder: Path, session: Session) -> Report:
                 message=f"{folder}: {work['requests']} requests, {work.get('output_tokens')} tokens, not recorded",
             )
         ],
+        sections=text_sections(outputs),
         metrics=_throughput(session, with_acceptance=True),
         notes=engine_notes(work),
         verdict=Verdict(exit_code=0, summary="served"),
         next_command=shlex.join(["dsv4prof", *(session.command[1:] or ["run"]), "--profile"]),
-        data={**_run_facts(folder, session), "accept_length": work.get("accept_length")},
+        data={**_run_facts(folder, session), "accept_length": work.get("accept_length"), **text_facts(outputs)},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from dsv4prof.cli import console
 from dsv4prof.cli.help import add
 from dsv4prof.cli.options import Format, ShowSettings, choose
 from dsv4prof.errors import UsageError
+
+if TYPE_CHECKING:
+    from dsv4prof.target.bench.spec import Dataset
 
 NAMES = ("format",)
 
@@ -32,10 +35,12 @@ def bench(
     ] = None,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The server; default: one of our own")] = None,
     dataset: Annotated[
-        str, typer.Option("--dataset-name", metavar="NAME", help="random, generated-shared-prefix, prompts [random]")
-    ] = "random",
+        str | None, typer.Option("--dataset-name", metavar="NAME", help="random, generated-shared-prefix or prompts")
+    ] = None,
     num_prompts: Annotated[int, typer.Option("--num-prompts", metavar="N", help="Requests to send [64]")] = 64,
-    input_len: Annotated[int, typer.Option("--random-input-len", metavar="N", help="Prompt tokens [256]")] = 256,
+    input_len: Annotated[
+        int | None, typer.Option("--random-input-len", metavar="N", help="Tokens of random prompts [256]")
+    ] = None,
     output_len: Annotated[int, typer.Option("--random-output-len", metavar="N", help="Output tokens [64]")] = 64,
     range_ratio: Annotated[
         float | None,
@@ -57,7 +62,7 @@ def bench(
     gsp_question: Annotated[int, typer.Option("--gsp-question-len", metavar="N", help="Tokens behind it [32]")] = 32,
     gsp_output: Annotated[int, typer.Option("--gsp-output-len", metavar="N", help="Output tokens [32]")] = 32,
     prompts: Annotated[
-        str | None, typer.Option("--prompts", metavar="FILE", help="For the dataset prompts, between lines of ---")
+        str | None, typer.Option("--prompts", metavar="FILE", help="Between lines of ---; default: the bundled ones")
     ] = None,
     vocab_size: Annotated[
         int, typer.Option("--vocab-size", metavar="N", help="Random token ids are below it [250]")
@@ -87,15 +92,15 @@ def bench(
     if url is not None and options:
         raise UsageError(f"{url} has its own options", hint="leave out what is behind --, or --url")
     from dsv4prof import api
-    from dsv4prof.target.bench.spec import BenchSpec
+    from dsv4prof.target.bench.spec import RANDOM_INPUT_LEN, BenchSpec
 
     spec = BenchSpec(
         url=url or "http://127.0.0.1",
         api_key=sys.stdin.readline().strip() if api_key == "-" else api_key,
         model=model_name,
-        dataset="prompts" if prompts is not None else dataset,  # type: ignore[arg-type]
+        dataset=_dataset(dataset, prompts=prompts, own=url is None, input_len=input_len),
         num_prompts=num_prompts,
-        input_len=input_len,
+        input_len=RANDOM_INPUT_LEN if input_len is None else input_len,
         output_len=output_len,
         range_ratio=range_ratio,
         gsp_groups=gsp_groups,
@@ -118,3 +123,10 @@ def bench(
     with console.terminated_as_interrupted():
         report = api.bench(spec, own=own, output_file=output_file, progress=console.note)
     return console.emit(report, chosen["format"])
+
+
+def _dataset(named: str | None, *, prompts: str | None, own: bool, input_len: int | None) -> Dataset:
+    """Texts for our own server, whose model goes on with them; random ids elsewhere, where texts may not fit."""
+    if named is not None:
+        return named  # type: ignore[return-value]
+    return "prompts" if prompts is not None or (own and input_len is None) else "random"

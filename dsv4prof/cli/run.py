@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
 @takes(*NAMES)
 def run(
     profile: Annotated[bool, typer.Option("--profile", help="Record every rank, merge and report")] = False,
+    show_text: Annotated[bool, typer.Option("--show-text", help="Print how the model went on with prompts")] = False,
     fault_watch: Annotated[
         bool, typer.Option("--fault-watch", help="Keep each rank's last launches, for its end")
     ] = False,
@@ -46,11 +47,13 @@ def run(
     from dsv4prof import api
 
     watch = {"fault_watch": fault_watch, "fault_watch_timeout_s": fault_watch_timeout}
-    report = api.run(_spec(chosen, profile=profile, **watch), fail_on=chosen["fail_on"], progress=console.note)
+    report = api.run(
+        _spec(chosen, profile=profile, show_text=show_text, **watch), fail_on=chosen["fail_on"], progress=console.note
+    )
     return 0 if report is None else console.emit(report, chosen["format"])
 
 
-def _spec(chosen: Settings, *, profile: bool, **watch: Any) -> RunSpec:
+def _spec(chosen: Settings, *, profile: bool, show_text: bool, **watch: Any) -> RunSpec:
     from dsv4prof.target.spec import RunSpec
 
     same = ("tp", "dp", "requests", "max_new_tokens", "prompts", "name", "port")
@@ -58,6 +61,7 @@ def _spec(chosen: Settings, *, profile: bool, **watch: Any) -> RunSpec:
         **engine_fields(chosen),
         **{name: chosen[name] for name in same},
         profile=profile,
+        show_text=show_text,
         **watch,
         plan=plan_of(chosen),
         root=chosen["sessions_dir"],

@@ -14,6 +14,8 @@ _P99 = "step.p99"
 _PHASE = "phase."
 # The line of a run says what its tables would; `analyze` prints them.
 _WITHOUT_TABLES = frozenset({"run", "attach"})
+# What was asked for is shown by every command.
+_ASKED_FOR = frozenset({"texts"})
 _TABLES_FIRST = frozenset({"merge", "sessions", "settings"})
 _WITHOUT_FINDINGS = frozenset({"audit-statistics", "audit-trace"})
 # What was counted is the result as much as what was found.
@@ -24,7 +26,8 @@ def render_text(report: Report, *, color: bool = False) -> str:
     """Blocks separated by blank lines. Plain text when `color` is off; nothing is ever cut to fit a width."""
     style = Style(color)
     checks = [_check_line(check, style) for check in report.checks]
-    tables = [] if report.kind in _WITHOUT_TABLES else [_table(section, style) for section in report.sections]
+    shown = [each for each in report.sections if report.kind not in _WITHOUT_TABLES or each.key in _ASKED_FOR]
+    tables = [_table(section, style) for section in shown]
     findings = [] if report.kind in _WITHOUT_FINDINGS else report.findings
     body = [_headline(report.metrics, style), finding_lines(findings, style), list(report.notes)]
     blocks = [*tables, checks, *body] if report.kind in _TABLES_FIRST else [checks, *body[:2], *tables, body[2]]

@@ -6,6 +6,7 @@ The leader that starts ranks stays without torch: what it can refuse it refuses 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from dsv4prof.errors import InputError, MissingExtraError, RankFailedError, Usag
 from dsv4prof.model.session import RankCoordinates
 from dsv4prof.target.control import StopControl
 from dsv4prof.target.hooks import ProfilingHooks
+from dsv4prof.target.outputs import as_texts, write_part
 from dsv4prof.target.serving import Progress, RankServing, rank_sink
 from dsv4prof.target.spec import RunSpec
 from dsv4prof.target.watching import watched
@@ -106,7 +108,8 @@ def serve_rank(
             engine = Engine(options, hooks=told, groups=groups)
             mine = {number: prompts[number] for number in range(me.dp or 0, len(prompts), spec.dp)}
             workload = Workload(engine, mine, max_new_tokens=spec.max_new_tokens, control=control)
-            serving = RankServing(workload, hooks, sink, facts=partial(engine_facts, spec, engine), progress=progress)
+            facts, served = partial(engine_facts, spec, engine), partial(_keep_texts, spec, me, folder, prompts)
+            serving = RankServing(workload, hooks, sink, facts=facts, progress=progress, served=served)
             done = serving.run(spec.plan if spec.profile else None)
     except EngineError as error:
         # A rank that cannot join has lost another one, whose own error says why.
@@ -115,6 +118,24 @@ def serve_rank(
         raise UsageError(error.message, hint=error.hint) from error
     close(groups.host)
     return done
+
+
+def _keep_texts(
+    spec: RunSpec,
+    me: RankCoordinates,
+    folder: Path,
+    prompts: Sequence[Sequence[int]],
+    outputs: Mapping[int, Sequence[int]],
+) -> None:
+    """All ranks of a replica make the same tokens: its first one keeps them, where that was asked for."""
+    if not spec.show_text or me.rank % spec.tp:
+        return
+    from dsv4_engine.checkpoint.configs import load_config
+    from dsv4_engine.tokenizer import load_tokenizer
+
+    config = load_config(spec.model)
+    texts = as_texts(outputs, prompts, load_tokenizer(spec.model, config), config.eos_token_ids)
+    write_part(folder, me.dp or 0, texts)
 
 
 def join(spec: RunSpec, me: RankCoordinates, init_method: str) -> Any:

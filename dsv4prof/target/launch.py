@@ -22,6 +22,7 @@ from dsv4prof.target.control import StopControl, clear_stop, obey
 from dsv4prof.target.engine import check, check_rank, place_of, serve_rank
 from dsv4prof.target.failures import RankExit, as_rank_failed, failure_path, root_cause
 from dsv4prof.target.hangs import HangNote, read_hang
+from dsv4prof.target.outputs import join_parts
 from dsv4prof.target.ranks import choose_port, run_ranks
 from dsv4prof.target.serving import Progress
 from dsv4prof.target.spec import RunSpec
@@ -104,6 +105,7 @@ def _conclude(spec: RunSpec, folder: Path, exits: list[RankExit]) -> Session:
     clear_stop(folder)
     for part in folder.glob(".*.part"):
         part.unlink()
+    join_parts(folder)
     return assemble(folder, workload=_workload(spec, folder))
 
 
@@ -169,6 +171,7 @@ def _run_as_rank(spec: RunSpec, me: RankCoordinates, progress: Progress) -> tupl
         raise RankFailedError(error.message, hint=_kept(folder, assemble(folder))) from error
     if me.rank == 0:
         await_ranks(folder, spec.world, patience_s=_OTHERS_PATIENCE_S)
+        join_parts(folder)
     session = assemble(folder, workload=_workload(spec, folder))
     forget_launch(folder, session)
     if not done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from dsv4prof.target.window import place_window
 from dsv4prof.target.workload import MadeStep, Pass, Workload
 
 Progress = Callable[[str], None]
+Served = Callable[[Mapping[int, Sequence[int]]], None]
 
 
 class RankServing:
     """The passes of one rank. Whatever ends it early, the rank's record says so and keeps what was recorded.
 
-    `facts` gives what the engine says of itself, each time that it is asked.
+    `facts` gives what the engine says of itself, each time that it is asked; `served` hears the timed pass's tokens by
+    the number of their request, before anything is recorded.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class RankServing:
         *,
         facts: Callable[[], dict[str, Any]],
         progress: Progress,
+        served: Served = lambda outputs: None,
     ) -> None:
         self._workload = workload
         self._hooks = hooks
         self._sink = sink
         self._facts = facts
         self._progress = progress
+        self._served = served
         self._timed: Pass | None = None
 
     def run(self, plan: RecordPlan | None) -> bool:
@@ -58,6 +62,7 @@ class RankServing:
         try:
             self._warm_up(plan)
             self._timed = self._serve_timed()
+            self._served(self._timed.outputs)
             if plan is None:
                 self._sink.update(outcome=Outcome.COMPLETE, facts=self._all_facts())
             else:

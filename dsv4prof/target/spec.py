@@ -27,7 +27,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `requests` requests are served from `prompts` (a text file of prompts separated by lines of `---`, used again from
     the start when there are fewer; None = bundled ones), at most `max_requests` at a time, `max_new_tokens` tokens
-    each. A recording longer than the workload serves it again until the window is full.
+    each. A recording longer than the workload serves it again until the window is full. `show_text` keeps prompts and
+    outputs as text in the session (`target.outputs`).
     `tp` ranks share each of `dp` replicas, which serve requests of their own; experts are dealt over `ep` blocks of
     all tp * dp ranks (None = a block a rank). `backend` to `simulate_accept_len` are the engine's options of these
     names (EngineOptions); `cache_mb` is its caches' budget in MiB, and None leaves overlap and graphs to the device.
@@ -38,7 +39,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     `settings` maps a name to [value, source] and `command` is the command line; both go into the manifest as they are.
     """
 
-    model: str = "dsv4-tiny"
+    model: str = "dsv4-nano"
     device: str = "cpu"
     dtype: str = "float32"
     tp: int = 1
@@ -57,12 +58,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     plan_on: str = "device"
     faults: tuple[str, ...] = ()
     simulate_accept_len: float | None = None
-    requests: int = 16
+    requests: int = 8
     max_requests: int = 4
-    max_new_tokens: int = 24
-    chunk_tokens: int = 128
+    max_new_tokens: int = 48
+    chunk_tokens: int = 256
     context_len: int | None = None
     prompts: str | None = None
+    show_text: bool = False
     profile: bool = False
     fault_watch: bool = False
     fault_watch_timeout_s: float = 300.0

@@ -98,7 +98,7 @@ class ModelConfig:
         path = folder / "config.json"
         if not path.exists():
             raise EngineError(
-                f"{folder} has no config.json", hint="give the folder of a Hugging Face checkpoint, or dsv4-tiny"
+                f"{folder} has no config.json", hint="give the folder of a Hugging Face checkpoint, or dsv4-nano"
             )
         values = read_json_object(path, hint="download the checkpoint's config again")
         return cls.from_dict(values, source=str(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsv4_engine.checkpoint.configs import DEFAULT_MODEL
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
 
@@ -35,7 +36,7 @@ _LEAST = {
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """model: a checkpoint folder or `dsv4-tiny`. num_drafts: MTP drafts a step (0 to 7; 0 decodes plainly).
+    """model: a checkpoint folder or a bundled name. num_drafts: MTP drafts a step (0 to 7; 0 decodes plainly).
 
     max_requests: cache slots; further requests wait. chunk_tokens: most prompt tokens of one prefill step.
     context_len: most tokens of one request, prompt and output; None takes the model's, 4096 at most.
@@ -56,7 +57,7 @@ class EngineOptions:
     drafts are, for benchmarks; the text is meaningless then. Raises EngineError on a value out of range.
     """
 
-    model: str = "dsv4-tiny"
+    model: str = DEFAULT_MODEL
     device: str = "cpu"
     dtype: str = "float32"
     num_drafts: int = 3

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from dsv4_engine.byte_level import spelt_bytes
 from dsv4_engine.chat.markers import EOS, MARKERS, SPOKEN, Marker, Part
+from dsv4_engine.checkpoint.configs import model_folder
 from dsv4_engine.config import ModelConfig
 from dsv4_engine.errors import EngineError
 
@@ -217,9 +218,9 @@ class DecodingStream:
 
 
 def load_tokenizer(model: Path | str, config: ModelConfig) -> Tokenizer:
-    """The tokenizer of a checkpoint folder, else bytes; EngineError where the vocabulary is too small for bytes."""
-    path = Path(model) / _FILE
-    if path.exists():
+    """The tokenizer of a model that has one, else bytes; EngineError where the vocabulary is too small for bytes."""
+    folder = model_folder(model)
+    if folder is not None and (path := folder / _FILE).exists():
         return FileTokenizer(_read(path), bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_ids[0])
     specials = max(config.bos_token_id, *config.eos_token_ids) + 1
     if specials + _BYTES > config.vocab_size:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from child import dsv4prof
+from child import TINY, dsv4prof
 
 pytest.importorskip("torch")
 
@@ -211,7 +211,7 @@ def test_the_export_says_what_ran_and_what_waited(program: Path) -> None:
 
 def test_the_engine_names_steps_phases_and_spans(tmp_path: Path) -> None:
     done = watched(tmp_path, "--format", "json", "--", PYTHON, "-m", "dsv4prof", "run", "--device", "cuda", "--tp", "1",
-                   "--requests", "2", "--max-requests", "2", "--max-new-tokens", "6", "--no-graphs")  # fmt: skip
+                   *TINY, "--requests", "2", "--max-requests", "2", "--max-new-tokens", "6", "--no-graphs")  # fmt: skip
     assert done.status == 0, done.stderr
     report = done.json
     (total,) = [process["total"] for process in report["processes"]]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from child import SMALL, Outcome, dsv4prof
+from child import SMALL, TINY, Outcome, dsv4prof
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dsv4_tiny"
 
@@ -125,7 +125,7 @@ def test_files_that_are_no_trace(tmp_path: Path, content: bytes) -> None:
 
 def start(tmp_path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "dsv4prof", "run", "--profile", "--tp", "2", "--requests", "4",
+        [sys.executable, "-m", "dsv4prof", "run", "--profile", *TINY, "--tp", "2", "--requests", "4",
          "--max-new-tokens", "16", "--steps", "4000", "--format", "json"],
         cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from child import dsv4prof
+from child import TINY, dsv4prof
 
 pytest.importorskip("uvicorn")
 SMALL = ("--random-input-len", "24", "--random-output-len", "6", "--num-prompts", "6")
@@ -25,7 +25,7 @@ NAMES = (
 
 def test_a_server_of_its_own(workspace: Path, tmp_path: Path) -> None:
     outcome = dsv4prof("bench", *SMALL, "--max-concurrency", "3", "--output-file", "out.jsonl", "--",
-                       "--threads", "1", cwd=tmp_path)  # fmt: skip
+                       "--threads", "1", *TINY, cwd=tmp_path)  # fmt: skip
     assert outcome.status == 0, outcome.stderr
     shown = dict(re.findall(r"^(.+?):\s+(\S+)$", outcome.stdout, re.MULTILINE))
     assert set(NAMES) <= set(shown)

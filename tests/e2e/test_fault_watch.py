@@ -15,11 +15,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the engine extra is not installed")
 
-from child import dsv4prof
+from child import TINY, dsv4prof
 from dsv4prof.faultrecord.layout import Cell
 from dsv4prof.faultrecord.reader import read_progress
 
-WORK = ("--tp", "2", "--requests", "64", "--max-requests", "2", "--max-new-tokens", "24")
+WORK = (*TINY, "--tp", "2", "--requests", "64", "--max-requests", "2", "--max-new-tokens", "24")
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -92,7 +92,7 @@ def test_a_rank_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ends_well_reports_no_fault(tmp_path: Path) -> None:
-    small = ("--tp", "1", "--requests", "2", "--max-requests", "2", "--max-new-tokens", "6")
+    small = (*TINY, "--tp", "1", "--requests", "2", "--max-requests", "2", "--max-new-tokens", "6")
     done = dsv4prof("run", "--fault-watch", *small, "--format", "json", cwd=tmp_path)
     assert done.status == 0, done.stderr
     shown = dsv4prof("fault", "show", "latest", "--format", "json", cwd=tmp_path)

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-SMALL = ("--drafts", "1", "--max-requests", "2", "--requests", "2", "--threads", "1", "--no-gpu")
+from child import TINY
+
+SMALL = (*TINY, "--drafts", "1", "--max-requests", "2", "--requests", "2", "--threads", "1", "--no-gpu")
 
 
 def dsv4prof(*arguments, cwd=None):

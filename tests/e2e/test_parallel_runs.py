@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from child import dsv4prof
+from child import TINY, dsv4prof
 
 pytest.importorskip("torch")
 
-SMALL = ("--requests", "5", "--max-requests", "2", "--max-new-tokens", "9")
+SMALL = (*TINY, "--requests", "5", "--max-requests", "2", "--max-new-tokens", "9")
 
 
 def workload(root: Path) -> dict[str, Any]:

@@ -31,9 +31,8 @@ if "dsv4prof.target.worker" in " ".join(sys.orig_argv):
 def test_a_holder_inside_a_rank_reaches_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(KEEPER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
-    spec = RunSpec(
-        requests=2, max_requests=2, max_new_tokens=6, profile=True, plan=RecordPlan(active=2), root=str(tmp_path / "s")
-    )
+    plan, root = RecordPlan(active=2), str(tmp_path / "s")
+    spec = RunSpec(model="dsv4-tiny", requests=2, max_requests=2, max_new_tokens=6, profile=True, plan=plan, root=root)
     folder, session = run(spec)
     (rank,) = session.ranks
     assert session.outcome is Outcome.COMPLETE, "the trace is whole all the same"

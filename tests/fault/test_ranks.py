@@ -24,7 +24,10 @@ from dsv4prof.recorder.plan import RecordPlan
 from dsv4prof.target.launch import run
 from dsv4prof.target.spec import RunSpec
 
-spec = RunSpec(tp=2, profile=True, root=sys.argv[1], requests=4, max_new_tokens=16, plan=RecordPlan(active=4000))
+plan = RecordPlan(active=4000)
+spec = RunSpec(
+    model="dsv4-tiny", tp=2, profile=True, root=sys.argv[1], requests=4, max_new_tokens=16, plan=plan
+)
 try:
     run(spec, progress=lambda event: print(event, file=sys.stderr, flush=True))
 except Dsv4profError as error:

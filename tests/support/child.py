@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SMALL = ("--requests", "4", "--max-requests", "2", "--max-new-tokens", "12", "--steps", "8")
+# Most tests need a model and not a good one: this one is fast.
+TINY = ("--model", "dsv4-tiny")
+SMALL = (*TINY, "--requests", "4", "--max-requests", "2", "--max-new-tokens", "12", "--steps", "8")
 
 
 @dataclass(frozen=True)

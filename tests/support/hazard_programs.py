@@ -136,6 +136,8 @@ def watched_engine(steps, **changes):
     from dsv4prof.target.hazard_run import HazardSpec, watch_engine
     from dsv4prof.target.spec import RunSpec
 
-    small = RunSpec(device="cuda", num_drafts=1, max_requests=2, requests=2, max_new_tokens=60, threads=1)
+    small = RunSpec(
+        model="dsv4-tiny", device="cuda", num_drafts=1, max_requests=2, requests=2, max_new_tokens=60, threads=1
+    )
     run = msgspec.structs.replace(small, page_size=128, context_len=500, **changes)
     return watch_engine(HazardSpec(run=run, steps=steps, gpu=False))

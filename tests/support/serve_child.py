@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from child import TINY
+
 
 class ServeChild:
     """url while it runs; status and stderr afterwards."""
@@ -35,7 +37,7 @@ def serve_child(*arguments: str, cwd: Path) -> Iterator[ServeChild]:
     log = cwd / "serve.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dsv4prof", "serve", "--threads", "1", *arguments],
+            [sys.executable, "-m", "dsv4prof", "serve", "--threads", "1", *TINY, *arguments],
             stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     child = None

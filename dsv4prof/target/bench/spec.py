@@ -15,14 +15,18 @@ _MOST = 1_000_000
 _LEAST_RATE = 1e-4
 
 
+RANDOM_INPUT_LEN = 256
+"""Tokens of random prompts, unless told otherwise."""
+
+
 class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths are in tokens. Open loop: `request_rate` requests arrive a second, at random moments (Poisson); infinite:
     all at once. Closed loop: at most `max_concurrency` requests are under way. Both together bound an open loop.
 
     random: `num_prompts` prompts of random token ids; lengths are uniform from `range_ratio` times the given one to
     the given one (None: from 1). generated-shared-prefix: `gsp_groups` system prompts, each with
-    `gsp_prompts_per_group` questions. prompts: the texts of the file `prompts`, between lines of ---, again from the
-    start where there are too few; outputs have the given length, unless `range_ratio` is given.
+    `gsp_prompts_per_group` questions. prompts: the texts of the file `prompts`, between lines of ---, or the bundled
+    ones, again from the start where there are too few; outputs have the given length, unless `range_ratio` is given.
     `vocab_size`: random token ids are below it. `seed`: equal seeds give equal requests at equal moments.
     `temperature`, `ignore_eos`: sent with every request. `warmup`: requests before the clock starts, the
     first of which tells what the server can count. `timeout_s`: of
@@ -34,7 +38,7 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     dataset: Dataset = "random"
     num_prompts: int = 64
-    input_len: int = 256
+    input_len: int = RANDOM_INPUT_LEN
     output_len: int = 64
     range_ratio: float | None = None
     gsp_groups: int = 4
@@ -78,8 +82,8 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("the API key has a character that HTTP cannot send")
         if self.model is not None and not self.model.isprintable():
             raise UsageError(f"the model's name {self.model!a} has a character that no name has")
-        if (self.dataset == "prompts") != (self.prompts is not None):
-            raise UsageError("the dataset prompts and a file of prompts go together", hint="--prompts FILE")
+        if self.dataset != "prompts" and self.prompts is not None:
+            raise UsageError(f"the dataset {self.dataset} takes no file of prompts", hint="leave --dataset-name out")
 
     @property
     def ratio(self) -> float:

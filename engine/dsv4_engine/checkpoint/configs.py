@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from dsv4_engine.config import ModelConfig, YarnScaling
 from dsv4_engine.errors import EngineError
 
+DEFAULT_MODEL = "dsv4-nano"
 TINY_NAME = "dsv4-tiny"
+SHIPPED = (DEFAULT_MODEL, "dsv4-nano-fp4")
+"""Trained checkpoints that come with the package."""
+BUNDLED = (*SHIPPED, TINY_NAME)
+"""Every name that stands for a model by itself. A folder of the same name is asked for as `./dsv4-nano`."""
+FOLDER_HINT = f"give a checkpoint folder, or a bundled model: {', '.join(BUNDLED)}"
+
+_MODELS = Path(__file__).resolve().parents[1] / "models"
 
 
-def load_config(path: Path | str) -> ModelConfig:
-    """The config of a checkpoint folder or of the built-in `dsv4-tiny`; EngineError where there is none."""
-    if str(path) == TINY_NAME:
+def model_folder(model: Path | str) -> Path | None:
+    """Where a model's files lie: a bundled name's folder inside the package, else the path that `model` is itself.
+
+    None for `dsv4-tiny`, which is made from a seed and has no files. Whether the folder exists is not asked here.
+    """
+    if str(model) == TINY_NAME:
+        return None
+    return _MODELS / str(model) if str(model) in SHIPPED else Path(model)
+
+
+def load_config(model: Path | str) -> ModelConfig:
+    """The config of a bundled model or a checkpoint folder; EngineError where there is none."""
+    folder = model_folder(model)
+    if folder is None:
         return tiny_config()
-    folder = Path(path)
     if not folder.exists():
-        raise EngineError(f"model {path} does not exist", hint=f"give a checkpoint folder, or {TINY_NAME}")
+        raise _absent(model, folder)
     if not folder.is_dir():
-        raise EngineError(f"model {path} is a file, not a folder", hint="give the folder that holds config.json")
+        raise EngineError(f"model {model} is a file, not a folder", hint="give the folder that holds config.json")
     return ModelConfig.from_folder(folder)
+
+
+def _absent(model: Path | str, folder: Path) -> EngineError:
+    if str(model) in SHIPPED:
+        return EngineError(
+            f"the bundled model {model} is not in this installation: {folder} does not exist",
+            hint=f"install the package again, or use {TINY_NAME}, which needs no files",
+        )
+    meant = difflib.get_close_matches(str(model), BUNDLED, n=1)
+    hint = f"did you mean {meant[0]}? Bundled are {', '.join(BUNDLED)}" if meant else FOLDER_HINT
+    return EngineError(f"model {model} does not exist", hint=hint)
 
 
 def tiny_config() -> ModelConfig:

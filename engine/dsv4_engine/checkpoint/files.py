@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dsv4_engine.checkpoint.configs import FOLDER_HINT
 from dsv4_engine.errors import EngineError
 from dsv4_engine.json_object import read_json_object
 
@@ -83,7 +84,7 @@ def _shard_paths(folder: Path, indexed: Mapping[str, str]) -> list[Path]:
     if not matches:
         raise EngineError(
             f"{folder} holds no weights: neither {_SINGLE} nor model-*.safetensors",
-            hint="give the folder of a safetensors checkpoint, or dsv4-tiny",
+            hint=f"its weights have to be safetensors; {FOLDER_HINT}",
         )
     width, total = len(matches[0][1]), matches[0][2]
     names = [f"model-{number:0{width}d}-of-{total}.safetensors" for number in range(1, int(total) + 1)]

@@ -1,4 +1,4 @@
-"""From a folder, or the name `dsv4-tiny`, to the numbers that one rank computes with."""
+"""From a folder, or the name of a bundled model, to the numbers that one rank computes with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from dsv4_engine.checkpoint.configs import TINY_NAME, load_config
+from dsv4_engine.checkpoint.configs import load_config, model_folder
 from dsv4_engine.checkpoint.dequantize import (
     dequantize_fp4,
     dequantize_fp8,
@@ -29,7 +29,7 @@ _SHAPE_HINT = "config.json and weights must come from the same checkpoint"
 
 
 def load_checkpoint(
-    path: Path | str, *, place: Place = ALONE, dtype: torch.dtype = torch.float32
+    model: Path | str, *, place: Place = ALONE, dtype: torch.dtype = torch.float32
 ) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
     """Config and this rank's weights under official names, dequantised, on the CPU.
 
@@ -38,10 +38,10 @@ def load_checkpoint(
     EngineError names the file or tensor that is missing, cut or of the wrong shape, and the sizes that divide the model
     where the wanted one does not.
     """
-    config = load_config(path)
+    config = load_config(model)
     place.sizes.require_divides(config)
     weights: dict[str, torch.Tensor] = {}
-    with _source(path, config) as source:
+    with _source(model_folder(model), config) as source:
         for name, spec in tensor_specs(config).items():
             if is_local(spec, place, num_experts=config.n_routed_experts):
                 values = _read(source, name, spec, config.weight_block_size)
@@ -52,8 +52,8 @@ def load_checkpoint(
     return config, weights
 
 
-def _source(path: Path | str, config: ModelConfig) -> CheckpointFiles | _Memory:
-    return _Memory(tiny_weights(config)) if str(path) == TINY_NAME else CheckpointFiles(Path(path))
+def _source(folder: Path | None, config: ModelConfig) -> CheckpointFiles | _Memory:
+    return _Memory(tiny_weights(config)) if folder is None else CheckpointFiles(folder)
 
 
 class _Memory:

@@ -18,11 +18,49 @@ def config():
     return load_config("dsv4-tiny")
 
 
-def test_bundled_prompts_cross_the_window_and_several_compressed_windows(config):
-    tokenizer = load_tokenizer("dsv4-tiny", config)
-    lengths = [len(tokenizer.encode(prompt)) for prompt in load_prompts()]
-    assert min(lengths) < config.sliding_window < sorted(lengths)[1]
-    assert sum(length > 2 * 128 for length in lengths) >= 3 and max(lengths) < 1024
+@pytest.mark.parametrize("model", ["dsv4-tiny", "dsv4-nano"])
+def test_bundled_prompts_cross_the_window_and_several_compressed_windows(model):
+    config = load_config(model)
+    tokenizer = load_tokenizer(model, config)
+    # What a run serves unless it is told more, and then all.
+    for prompts in (load_prompts()[:8], load_prompts()):
+        lengths = [len(tokenizer.encode(prompt)) for prompt in prompts]
+        assert min(lengths) < config.sliding_window < sorted(lengths)[2]
+        assert sum(length > 2 * 128 for length in lengths) >= 3 and 5 * 128 < max(lengths) < 1024
+        assert max(lengths) > config.index_topk * 4, "some ratio-4 entries are not selected"
+
+
+def test_bundled_prompts_are_to_be_continued_where_they_end():
+    """A byte model sees the last blank: code stops behind an indentation, on a new line or in the middle of one."""
+    prompts = load_prompts()
+    assert len(set(prompts)) == len(prompts) == 12 and all(prompt.isascii() for prompt in prompts)
+    assert sum(prompt.endswith('"""\n    ') for prompt in prompts) >= 2
+    assert not any(prompt.endswith(("\n\n", "\\")) or prompt[0].isspace() for prompt in prompts)
+
+
+def test_blanks_at_the_end_stay_where_a_backslash_asks_for_them(tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text(
+        "def f():\n    \\\n---\nline\n\n\\  \n---\n plain  \n\n---\n\\\n---\na\\\\\n---\nb\\c\n", encoding="utf-8"
+    )
+    assert load_prompts(path) == ["def f():\n    ", "line\n\n", "plain", "a\\", "b\\c"]
+
+
+def test_only_a_newline_ends_a_line_of_a_prompt(tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("one\x0c\u2028two\r\n---\r\nthree".encode())
+    assert load_prompts(path) == ["one\x0c\u2028two", "three"]
+
+
+def test_a_tokenizer_beside_a_user_is_not_a_bundled_model_s(tmp_path, monkeypatch, config):
+    """A name means the package's folder, wherever the user is."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("dsv4-nano", "dsv4-tiny"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokenizer.json").write_text("{}")
+        assert load_tokenizer(name, load_config(name)).encode("a") == [0, ord("a") + 2]
+    with pytest.raises(EngineError, match=r"tokenizer\.json is no tokenizer"):
+        load_tokenizer("./dsv4-nano", config)
 
 
 def test_prompts_of_a_file_are_separated_by_lines(tmp_path):

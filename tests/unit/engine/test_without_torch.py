@@ -23,6 +23,8 @@ def python(code: str) -> str:
         ("EngineOptions(dtype='int4')", "dtype 'int4' is unknown"),
         ("EngineOptions(context_len=5000).resolve_context_len(load_config('dsv4-tiny'))", "context_len is 5000"),
         ("EngineOptions(model='x').require_mtp(replace(load_config('dsv4-tiny'), num_nextn_predict_layers=0))", "MTP"),
+        ("load_config('dsv4-nona')", "model dsv4-nona does not exist"),
+        ("print(load_config(EngineOptions().model).hidden_size)", "192"),
         ("require_servable([320], max_new_tokens=1, context_len=9, vocab_size=320)", "token id 320"),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from dsv4prof.api.benching import bench
+from dsv4prof.cli import bench as bench_command
 from dsv4prof.cli import console
 from dsv4prof.cli.app import app
 from dsv4prof.errors import UsageError
@@ -64,6 +65,30 @@ def test_prompts_of_a_file_are_used_again(tmp_path):
     (tmp_path / "p.txt").write_text("one\n---\ntwo\n")
     spec = BenchSpec(url=HERE, dataset="prompts", prompts=str(tmp_path / "p.txt"), num_prompts=3)
     assert [request.prompt for request in make_requests(spec)] == ["one", "two", "one"]
+
+
+def test_without_a_file_the_texts_are_the_bundled_ones():
+    from dsv4_engine.prompts import load_prompts
+
+    made = make_requests(BenchSpec(url=HERE, dataset="prompts", num_prompts=13))
+    assert [request.prompt for request in made] == [*load_prompts(), load_prompts()[0]]
+    with pytest.raises(UsageError, match="takes no file"):
+        BenchSpec(url=HERE, dataset="random", prompts="p.txt")
+
+
+@pytest.mark.parametrize(
+    ("named", "prompts", "own", "input_len", "chosen"),
+    [
+        (None, None, True, None, "prompts"),
+        (None, None, True, 64, "random"),
+        (None, None, False, None, "random"),
+        (None, "p.txt", False, None, "prompts"),
+        ("random", None, True, None, "random"),
+        ("prompts", None, False, None, "prompts"),
+    ],
+)
+def test_our_own_model_is_sent_texts_and_another_s_random_tokens(named, prompts, own, input_len, chosen):
+    assert bench_command._dataset(named, prompts=prompts, own=own, input_len=input_len) == chosen
 
 
 def test_outputs_of_own_prompts_are_mixed_only_when_asked_for(tmp_path):

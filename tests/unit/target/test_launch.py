@@ -22,7 +22,7 @@ from dsv4prof.target.launch import run
 from dsv4prof.target.spec import RunSpec
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "dsv4_tiny"
-SMALL: dict[str, Any] = {"requests": 3, "max_requests": 2, "max_new_tokens": 8}
+SMALL: dict[str, Any] = {"model": "dsv4-tiny", "requests": 3, "max_requests": 2, "max_new_tokens": 8}
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,8 @@ from dsv4prof.target.spec import RunSpec
 for number, changes in enumerate(json.loads(sys.argv[2])):
     try:
         folder, session = run(RunSpec(profile=True, root=str(Path(sys.argv[1], str(number))), requests=2,
-                                      max_requests=2, max_new_tokens=8, plan=RecordPlan(active=4), **changes))
+                                      model="dsv4-tiny", max_requests=2, max_new_tokens=8,
+                                      plan=RecordPlan(active=4), **changes))
         said = [session.outcome.value, [rank.steps for rank in session.ranks], session.workload["tokens_sha256"]]
     except Dsv4profError as error:
         said = [type(error).__name__, error.message]

@@ -8,6 +8,7 @@ import pytest
 
 from dsv4prof.errors import InputError
 from dsv4prof.model.session import RankCoordinates
+from dsv4prof.settings import SETTINGS
 from dsv4prof.target.engine import check, prepared
 from dsv4prof.target.spec import RunSpec
 
@@ -37,3 +38,18 @@ def test_a_file_without_prompts_is_refused_before_anything_starts(tmp_path: Path
         check(RunSpec(prompts=str(path)))
     assert "p.txt" in caught.value.message
     assert caught.value.hint
+
+
+def test_a_run_s_model_is_the_engine_s_default_wherever_it_is_said() -> None:
+    """The toolkit may not ask the engine before it runs, so it says the name itself."""
+    from dsv4_engine.checkpoint.configs import BUNDLED, DEFAULT_MODEL
+    from dsv4_engine.options import EngineOptions
+
+    assert RunSpec().model == SETTINGS["model"].default == EngineOptions().model == DEFAULT_MODEL
+    told = SETTINGS["model"].help.replace("dsv4-nano[-fp4]", "dsv4-nano, dsv4-nano-fp4")
+    assert all(name in told.replace(",", " ").split() for name in BUNDLED)
+
+
+def test_a_run_s_defaults_are_those_of_its_settings() -> None:
+    same = ("requests", "max_requests", "max_new_tokens", "chunk_tokens", "page_size", "dtype", "device")
+    assert {name: getattr(RunSpec(), name) for name in same} == {name: SETTINGS[name].default for name in same}

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsv4_engine.checkpoint.configs import load_config
+from dsv4_engine.checkpoint import configs
+from dsv4_engine.checkpoint.configs import BUNDLED, DEFAULT_MODEL, SHIPPED, TINY_NAME, load_config, model_folder
 from dsv4_engine.checkpoint.layout import tensor_specs
 from dsv4_engine.checkpoint.load import load_checkpoint
 from dsv4_engine.errors import EngineError
@@ -220,6 +221,59 @@ def test_transformers_names_get_a_hint(tmp_path, tensors):
     with pytest.raises(EngineError) as caught:
         load_checkpoint(tmp_path)
     assert "official" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_model_is_a_checkpoint_of_the_package(tmp_path, monkeypatch, name):
+    """Names are not looked up where the user happens to be."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    config, weights = load_checkpoint(name)
+    assert config == load_config(name) == load_config(DEFAULT_MODEL) and set(weights) == set(tensor_specs(config))
+    assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (6, 192, 320)
+    assert {0, 4, 128} == set(config.compress_ratios) and config.has_mtp
+    assert all(weight.isfinite().all() for weight in weights.values() if weight.is_floating_point())
+    with pytest.raises(EngineError, match=r"no config\.json"):
+        load_config(f"./{name}")
+
+
+def test_the_shipped_models_differ_in_how_experts_are_stored():
+    """The engine reads either; the second has the formats of the published checkpoints."""
+    expert, shared, norm = "layers.1.ffn.experts.0.w1.weight", "layers.1.ffn.shared_experts.w1.weight", "norm.weight"
+    stored = [load_file(f"{model_folder(name)}/model.safetensors") for name in SHIPPED]
+    dtypes = [[str(tensors[name].dtype) for name in (expert, shared, norm)] for tensors in stored]
+    assert dtypes[0] == ["torch.bfloat16"] * 3
+    assert dtypes[1] == ["torch.int8", "torch.float8_e4m3fn", "torch.bfloat16"]
+
+
+def test_every_bundled_name_means_one_place():
+    folders = {name: model_folder(name) for name in BUNDLED}
+    assert DEFAULT_MODEL in SHIPPED and folders.pop(TINY_NAME) is None
+    assert set(folders) == set(SHIPPED)
+    assert all(folder.name == name and folder.parent.name == "models" for name, folder in folders.items())
+    assert model_folder("a/b") == Path("a/b")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("dsv4-nona", "did you mean dsv4-nano?"),
+        ("dsv4-nano-fp8", "did you mean dsv4-nano-fp4?"),
+        ("DSV4-tiny", "did you mean dsv4-tiny?"),
+        ("no/such/folder", "give a checkpoint folder"),
+    ],
+)
+def test_a_wrong_name_is_told_the_known_ones(name, hint):
+    with pytest.raises(EngineError, match=f"model {name} does not exist") as caught:
+        load_config(name)
+    assert hint in caught.value.hint and all(each in caught.value.hint for each in BUNDLED)
+
+
+def test_a_bundled_model_that_was_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(configs, "_MODELS", tmp_path / "models")
+    with pytest.raises(EngineError, match="dsv4-nano is not in this installation") as caught:
+        load_checkpoint(DEFAULT_MODEL)
+    assert TINY_NAME in caught.value.hint
 
 
 def test_the_built_in_model_is_the_same_every_time_and_has_a_byte_vocabulary():

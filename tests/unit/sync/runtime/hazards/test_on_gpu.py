@@ -21,7 +21,16 @@ from hazard_programs import PROGRAMS, padded_total
 pytestmark = pytest.mark.gpu
 BUSY_CYCLES = 200_000_000
 HOST_PLANS = {"plan_on": "host", "overlap": False}
-ENGINE = RunSpec(device="cuda", num_drafts=3, max_requests=3, requests=6, max_new_tokens=80, threads=1, page_size=128)
+ENGINE = RunSpec(
+    model="dsv4-tiny",
+    device="cuda",
+    num_drafts=3,
+    max_requests=3,
+    requests=6,
+    max_new_tokens=80,
+    threads=1,
+    page_size=128,
+)
 
 
 @pytest.fixture(autouse=True)
