@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from dsv4_engine.errors import EngineError
+from dsv4_engine.training.command_line import exit_status, require_torch
 from dsv4_engine.training.options import Pace, RefineOptions, TrainingOptions
 
 _GOES_ON = ("train", "refine")
@@ -16,23 +16,12 @@ _GOES_ON = ("train", "refine")
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, 2 with one sentence where something is missing or wrong, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
-    try:
-        _run(options)
-    except EngineError as error:
-        print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        going_on = ": the same command goes on from the state in its folder" if options.action in _GOES_ON else ""
-        print(f"interrupted{going_on}", file=sys.stderr)
-        return 130
-    return 0
+    going_on = ": the same command goes on from the state in its folder" if options.action in _GOES_ON else ""
+    return exit_status(lambda: _run(options), interrupted=f"interrupted{going_on}")
 
 
 def _run(options: argparse.Namespace) -> None:
-    try:
-        import torch  # noqa: F401 - asked for first, so that its absence is one sentence
-    except ImportError:
-        raise EngineError("training needs the package 'torch'", hint="pip install 'dsv4prof[engine]'") from None
+    require_torch("training")
     from dsv4_engine.training import commands
 
     {

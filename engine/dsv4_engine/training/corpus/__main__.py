@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dsv4_engine.errors import EngineError
+from dsv4_engine.training.command_line import exit_status
 from dsv4_engine.training.corpus.manifest import Manifest
 from dsv4_engine.training.corpus.prepare import prepare
 from dsv4_engine.training.corpus.sources import Sources
@@ -19,16 +19,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stdlib", type=Path, help="a standard library; default: that of this Python")
     parser.add_argument("--docs", type=Path, help="the reST pages of Python's documentation; default: where installed")
     given = parser.parse_args(arguments)
-    try:
-        manifest = prepare(Sources.found(given.stdlib, given.docs), given.folder)
-    except EngineError as error:
-        print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: the folder holds what it held before", file=sys.stderr)
-        return 130
-    print(table(manifest))
-    return 0
+
+    def made() -> None:
+        print(table(prepare(Sources.found(given.stdlib, given.docs), given.folder)))
+
+    return exit_status(made, interrupted="interrupted: the folder holds what it held before")
 
 
 def table(manifest: Manifest) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsv4_engine.errors import EngineError
+from dsv4_engine.training.command_line import exit_status, require_torch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,22 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, metavar="N", help="texts a kind to go on with (8, with --quick 4)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter texts: under a minute on a CPU")
     options = parser.parse_args(arguments)
-    try:
-        _evaluate(options)
-    except EngineError as error:
-        print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(lambda: _evaluate(options), interrupted="interrupted: nothing was written")
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    try:
-        import torch  # noqa: F401 - asked for first, so that its absence is one sentence
-    except ImportError:
-        raise EngineError("an evaluation needs the package 'torch'", hint="pip install 'dsv4prof[engine]'") from None
+    require_torch("an evaluation")
     from dsv4_engine.training.corpus import load_corpus
     from dsv4_engine.training.evaluate.card import card
     from dsv4_engine.training.evaluate.evaluation import evaluate
