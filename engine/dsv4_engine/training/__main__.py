@@ -1,4 +1,5 @@
-"""`python -m dsv4_engine.training train|refine|export|plot`: small DSV4 models from a corpus to a checkpoint."""
+"""Small DSV4 models, from a corpus (python -m dsv4_engine.training.corpus) to a checkpoint, which
+python -m dsv4_engine.training.evaluate judges."""
 
 from __future__ import annotations
 
@@ -16,8 +17,17 @@ _GOES_ON = ("train", "refine")
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, 2 with one sentence where something is missing or wrong, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
-    going_on = ": the same command goes on from the state in its folder" if options.action in _GOES_ON else ""
-    return exit_status(lambda: _run(options), interrupted=f"interrupted{going_on}")
+    return exit_status(lambda: _run(options), interrupted=lambda: f"interrupted{_going_on(options)}")
+
+
+def _going_on(options: argparse.Namespace) -> str:
+    if options.action not in _GOES_ON:
+        return ""
+    from dsv4_engine.training.state import STATE
+
+    if not (options.folder / STATE).exists():
+        return ": nothing was saved yet"
+    return ": the same command goes on from the state in its folder"
 
 
 def _run(options: argparse.Namespace) -> None:

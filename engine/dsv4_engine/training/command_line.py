@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dsv4_engine.errors import EngineError
 
 
-def exit_status(act: Callable[[], None], *, interrupted: str) -> int:
+def exit_status(act: Callable[[], None], *, interrupted: Callable[[], str]) -> int:
     """Of a command: 0, 2 with one sentence and a hint where something is missing or wrong, 130 after Ctrl-C.
 
     interrupted: what is said then.
@@ -19,7 +19,7 @@ def exit_status(act: Callable[[], None], *, interrupted: str) -> int:
         print(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
+        print(interrupted(), file=sys.stderr)
         return 130
     return 0
 

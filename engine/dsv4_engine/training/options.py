@@ -45,12 +45,12 @@ class Pace:
 class TrainingOptions:
     """steps: optimiser steps in all, warm-up and decay included. rows, length: sequences of a batch and tokens of each.
 
-    learning_rate: of AdamW, held after `warmup` steps, falling linearly to zero over the last `decay` share of the
-    steps. clip: the gradient's largest norm. draft_weight: of the MTP layer's loss beside the main one. drafts: drafts
-    of a chain that are trained; before `chain_from` only the first. sparse_from: share of the steps after which ratio-4
-    layers keep to the indexer's choice. balance: step of the router biases towards even loads (arXiv 2408.15664).
-    quantise_from: share of the steps after which weights are used as the fp8 and mxfp4 checkpoint will hold them; 1
-    for never. EngineError on values that cannot be meant.
+    learning_rate: of AdamW, held after `warmup` steps (at most all), falling linearly to zero over the last `decay`
+    share of the steps. clip: the gradient's largest norm. draft_weight: of the MTP layer's loss beside the main one.
+    drafts: drafts of a chain that are trained; before `chain_from` only the first. sparse_from: share of the steps
+    after which ratio-4 layers keep to the indexer's choice. balance: step of the router biases towards even loads
+    (arXiv 2408.15664). quantise_from: share of the steps after which weights are used as the fp8 and mxfp4 checkpoint
+    will hold them; 1 for never. EngineError on values that cannot be meant.
     """
 
     steps: int = 2600
@@ -73,7 +73,7 @@ class TrainingOptions:
         for name in ("steps", "rows", "length"):
             require(name, getattr(self, name), least=1)
         require("drafts", self.drafts, least=1, most=MAX_DRAFTS)
-        require("warmup", self.warmup, least=0, most=self.steps)
+        require("warmup", self.warmup, least=0)
         for name in ("decay", "chain_from", "sparse_from", "quantise_from"):
             require(name, getattr(self, name), least=0, most=1)
         for name in ("weight_decay", "draft_weight", "balance"):
@@ -90,7 +90,7 @@ class TrainingOptions:
 
     def rate(self, step: int) -> float:
         """Learning rate of a step (0-based)."""
-        rise = min((step + 1) / max(self.warmup, 1), 1.0)
+        rise = min((step + 1) / max(min(self.warmup, self.steps), 1), 1.0)
         left = (self.steps - step) / max(self.decay * self.steps, 1)
         return self.learning_rate * min(rise, left, 1.0)
 
@@ -132,7 +132,7 @@ class RefineOptions:
             rows=self.rows,
             length=self.length,
             learning_rate=self.learning_rate,
-            warmup=min(_WARMUP_ROUNDS * self.round_steps, steps),
+            warmup=_WARMUP_ROUNDS * self.round_steps,
             decay=0.5,
             chain_from=0,
             sparse_from=0,

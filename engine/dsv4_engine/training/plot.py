@@ -36,7 +36,9 @@ def draw(runs: Mapping[str, Sequence[Line]], picture: Path) -> None:
             style = "-" if loss in ("main", "loss") else ":"
             training.plot(*zip(*points, strict=True), style, label=f"{name}: {label}", linewidth=1.3)
     training.set(xlabel="tokens, millions", ylabel="bits a token", title="Training")
-    training.set_ylim(0.5, 4)
+    # The beginning of a long run would press the rest flat; a short one is all beginning.
+    low, high = training.get_ylim()
+    training.set_ylim(low, min(high, 4.0) if low < 2.0 else high)
     training.legend(fontsize=8)
     _bars(held_out, {name: _last_held_out(lines) for name, lines in runs.items()})
     try:
@@ -66,4 +68,5 @@ def _bars(axes: Any, runs: Mapping[str, Mapping[str, float]]) -> None:
         axes.bar_label(bars, fmt="%.2f", fontsize=7)
     axes.set_xticks(range(len(kinds)), kinds)
     axes.set(ylabel="bits a token", title="Held-out text, last evaluation")
-    axes.legend(fontsize=8)
+    axes.margins(y=0.25)
+    axes.legend(fontsize=8, ncols=len(runs))

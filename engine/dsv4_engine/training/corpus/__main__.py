@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     def made() -> None:
         print(table(prepare(Sources.found(given.stdlib, given.docs), given.folder)))
 
-    return exit_status(made, interrupted="interrupted: the folder holds what it held before")
+    return exit_status(made, interrupted=lambda: "interrupted: the folder holds what it held before")
 
 
 def table(manifest: Manifest) -> str:

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, metavar="N", help="texts a kind to go on with (8, with --quick 4)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter texts: under a minute on a CPU")
     options = parser.parse_args(arguments)
-    return exit_status(lambda: _evaluate(options), interrupted="interrupted: nothing was written")
+    return exit_status(lambda: _evaluate(options), interrupted=lambda: "interrupted: nothing was written")
 
 
 def _evaluate(options: argparse.Namespace) -> None:

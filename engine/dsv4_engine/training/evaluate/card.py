@@ -61,7 +61,7 @@ def card(evaluation: Evaluation) -> str:
     if e.agreements:
         columns = ("reference", "other", "same argmax", "KL, bits", "logits, mean", "logits, max", "bits a byte")
         parts += [
-            "### Agreement\n\nLogits over the same held-out excerpts, differences after each row's mean is taken off.",
+            "### Agreement\n\nLogits over each kind's first excerpts, differences after each row's mean is taken off.",
             _table(columns, map(_agreement_row, e.agreements)),
         ]
     return "\n\n".join(parts) + "\n"

@@ -136,3 +136,17 @@ def test_bad_input_gets_one_sentence_and_2(arguments, complaint, capsys, monkeyp
     error = capsys.readouterr().err
     assert complaint in error and error.count("\n") <= 2
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interruption_says_whether_there_is_something_to_go_on_from(tmp_path, capsys, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "run_refine", interrupted)
+    folder = tmp_path / "run"
+    assert command.main(["refine", str(folder), "dsv4-tiny", "--corpus", "x"]) == 130
+    assert "nothing was saved yet" in capsys.readouterr().err
+    folder.mkdir()
+    (folder / "state.pt").write_bytes(b"")
+    assert command.main(["refine", str(folder), "dsv4-tiny", "--corpus", "x"]) == 130
+    assert "goes on from the state" in capsys.readouterr().err

@@ -22,6 +22,11 @@ def test_the_rate_rises_holds_and_falls_to_nothing():
     assert 0 < options.rate(999) <= 0.01
 
 
+def test_a_run_that_is_shorter_than_the_warm_up_rises_over_all_of_it():
+    options = TrainingOptions(steps=4, warmup=150, decay=0, learning_rate=1.0)
+    assert [options.rate(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+
+
 def test_stages_begin_where_their_shares_say():
     options = TrainingOptions(steps=100, warmup=10, sparse_from=0.1, chain_from=0.4, quantise_from=0.8)
     assert options.stage(9) == Stage(sparse=False, drafts=1, quantised=False)
@@ -38,7 +43,6 @@ def test_stages_begin_where_their_shares_say():
         {"length": 100},
         {"drafts": 0},
         {"drafts": 8},
-        {"warmup": 2601},
         {"decay": -0.1},
         {"decay": 1.1},
         {"chain_from": 2},
@@ -58,7 +62,7 @@ def test_options_that_cannot_be_meant_are_refused(wrong):
     assert refused.value.message == f"{name} is {value}" and refused.value.hint.startswith("choose")
 
 
-@pytest.mark.parametrize("edge", [{"decay": 0}, {"decay": 1}, {"warmup": 0}, {"warmup": 2600}, {"balance": 0}])
+@pytest.mark.parametrize("edge", [{"decay": 0}, {"decay": 1}, {"warmup": 0}, {"warmup": 2601}, {"balance": 0}])
 def test_options_at_their_ends_give_rates(edge):
     options = TrainingOptions(**edge)
     rates = [options.rate(step) for step in range(options.steps)]
